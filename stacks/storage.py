@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aws_cdk import Aws, CfnOutput, Duration, Stack
+from aws_cdk import CfnOutput, Duration, Stack
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
@@ -16,7 +16,7 @@ from stacks.components.archive import Archive
 from stacks.components.buckets import access_logs_bucket, private_bucket
 from stacks.components.daily_run import EXPORTS
 from stacks.components.encryption import given_key
-from stacks.components.permissions import FAILURES_PREFIX
+from stacks.components.permissions import FAILURES_PREFIX, own_service
 from stacks.components.tables import STRING, paid_by_request
 
 if TYPE_CHECKING:
@@ -92,6 +92,7 @@ class StorageStack(Stack):
         )
         self.warehouse = self._warehouse(config, access_logs)
         self.alarm_topic = self._alarm_topic(config)
+        CfnOutput(self, "AlarmTopicArn", value=self.alarm_topic.topic_arn)
         # an export cannot go while a stack imports it: a pipeline that is no longer wanted stays
         # deployed, and this stack is updated before those that import its other resources
         for imported in (
@@ -191,9 +192,8 @@ class StorageStack(Stack):
         topic.add_to_resource_policy(
             iam.PolicyStatement(
                 actions=["sns:Publish"],
-                principals=[iam.ServicePrincipal("cloudwatch.amazonaws.com")],
+                principals=[own_service("cloudwatch.amazonaws.com")],
                 resources=[topic.topic_arn],
-                conditions={"StringEquals": {"aws:SourceAccount": Aws.ACCOUNT_ID}},
             )
         )
         self.export_value(topic.topic_arn)

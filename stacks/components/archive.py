@@ -14,6 +14,7 @@ from constructs import Construct
 from stacks.components.buckets import private_bucket
 from stacks.components.function import removal_policy, retention_days
 from stacks.components.nag import acknowledge
+from stacks.components.permissions import own_service
 
 if TYPE_CHECKING:
     from aws_cdk import aws_kms as kms
@@ -70,7 +71,7 @@ class Archive(Construct):
         )
         self.stream = self._stream(config, key)
         # a roll-back would delete it with what it has buffered
-        self.stream.apply_removal_policy(removal_policy(config))
+        self.stream.apply_removal_policy(removal_policy(config, protected=True))
         self.stream_name = self.stream.ref
 
     def _stream(self, config: Config, key: kms.IKey | None) -> _Firehose:
@@ -103,7 +104,7 @@ class Archive(Construct):
 
     def _make_role(self, log_group: logs.LogGroup) -> iam.Role:
         """Firehose's role: objects of this bucket, lines of this log."""
-        role = iam.Role(self, "Role", assumed_by=iam.ServicePrincipal("firehose.amazonaws.com"))
+        role = iam.Role(self, "Role", assumed_by=own_service("firehose.amazonaws.com"))
         objects = self.bucket.arn_for_objects("*")
         for actions, resource in (
             (["s3:PutObject", "s3:GetObject", "s3:AbortMultipartUpload"], objects),

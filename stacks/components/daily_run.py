@@ -80,7 +80,7 @@ class DailyRun(Construct):
         self.warehouse_uri = f"s3://{warehouse.bucket_name}/{TABLES}"
         self._has_trackers = any(one.name == "batches" for one in snapshots)
         self._log_group = vended_log_group(self, "Logs", config=config, service="states")
-        self.role = iam.Role(self, "Role", assumed_by=iam.ServicePrincipal("states.amazonaws.com"))
+        self.role = iam.Role(self, "Role", assumed_by=may.own_service("states.amazonaws.com"))
         settling = config.archive_buffer_seconds + config.mark_delivered_window_seconds
         self.state_machine = sfn.StateMachine(
             self,

@@ -57,7 +57,7 @@ def created_key(scope: Construct, config: Config) -> kms.Key:
         description="Fairbox: tables, buckets, queues and the archive's stream.",
         enable_key_rotation=True,
         pending_window=Duration.days(30),
-        removal_policy=removal_policy(config),
+        removal_policy=removal_policy(config, protected=True),
     )
 
 

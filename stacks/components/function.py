@@ -207,9 +207,15 @@ def retention_days(days: int) -> logs.RetentionDays:
     return _RETENTIONS[days]
 
 
-def removal_policy(config: Config) -> RemovalPolicy:
-    """Return the removal policy of tables, buckets and logs."""
-    return RemovalPolicy.RETAIN if config.keeps_data else RemovalPolicy.DESTROY
+def removal_policy(config: Config, *, protected: bool = False) -> RemovalPolicy:
+    """Return the removal policy of what holds data.
+
+    After a failed creation it goes, as it is empty, unless it is `protected`: from deletion by
+    DynamoDB, or because it may not be empty.
+    """
+    if not config.keeps_data:
+        return RemovalPolicy.DESTROY
+    return RemovalPolicy.RETAIN if protected else RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE
 
 
 _RETENTIONS: Final = {

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aws_cdk import Aws, Fn, RemovalPolicy, Stack
+from aws_cdk import Aws, Fn, Stack
 from aws_cdk import aws_logs as logs
 
-from stacks.components.function import retention_days
+from stacks.components.function import removal_policy, retention_days
 
 if TYPE_CHECKING:
     from constructs import Construct
@@ -28,7 +28,5 @@ def vended_log_group(scope: Construct, id_: str, *, config: Config, service: str
         id_,
         log_group_name=f"/aws/vendedlogs/{service}/{Stack.of(scope).stack_name}-{unique}",
         retention=retention_days(config.log_retention_days),
-        removal_policy=(
-            RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE if config.keeps_data else RemovalPolicy.DESTROY
-        ),
+        removal_policy=removal_policy(config),
     )

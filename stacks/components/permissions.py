@@ -73,6 +73,12 @@ def _allow(actions: Iterable[str], *resources: str) -> Permission:
     return Permission(iam.PolicyStatement(actions=list(actions), resources=list(resources)))
 
 
+def own_service(name: str) -> iam.ServicePrincipal:
+    """The service `name`, where it acts for this account and no other."""
+    condition = {"StringEquals": {"aws:SourceAccount": Aws.ACCOUNT_ID}}
+    return iam.ServicePrincipal(name, conditions=condition)
+
+
 def on_table(table: dynamodb.ITable, *actions: str) -> Permission:
     """DynamoDB `actions` on the items of `table`, not on its indexes."""
     return _allow((f"dynamodb:{action}" for action in actions), table.table_arn)

@@ -77,6 +77,8 @@ class SparkApplication(Construct):
                 name=self._database, description="Fairbox: what happened to every message."
             ),
         )
+        # it names the tables, whose files stay in the warehouse
+        self.database.apply_removal_policy(removal_policy(config))
 
     def _application(self, config: Config) -> emr.CfnApplication:
         of = emr.CfnApplication
@@ -155,10 +157,7 @@ class SparkApplication(Construct):
         role = iam.Role(
             self,
             id_,
-            assumed_by=iam.ServicePrincipal(
-                "emr-serverless.amazonaws.com",
-                conditions={"StringEquals": {"aws:SourceAccount": Aws.ACCOUNT_ID}},
-            ),
+            assumed_by=may.own_service("emr-serverless.amazonaws.com"),
         )
         permissions = [
             may.on_objects(archive, "GetObject", below="archive"),

@@ -43,7 +43,7 @@ def paid_by_request(
             point_in_time_recovery_enabled=True
         ),
         deletion_protection=config.keeps_data,
-        removal_policy=removal_policy(config),
+        removal_policy=removal_policy(config, protected=True),
         stream=stream,
         time_to_live_attribute=time_to_live_attribute,
         warm_throughput=warm_throughput,

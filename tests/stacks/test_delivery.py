@@ -9,6 +9,7 @@ import pytest
 from fairbox import codec
 from fairbox.testing.doorbell_queues import QUEUES
 
+from local.triggers.filters import compile_pattern
 from tests.stacks.assembly import Assembly, plain, variables
 from tests.stacks.conftest import ROOT
 
@@ -88,29 +89,9 @@ def record(
     return {"dynamodb": {"Keys": keys, "SequenceNumber": "1", **given}}
 
 
-def passes(pattern: Mapping[str, Any], value: Any) -> bool:
-    """Whether a filter takes a record: the documented meaning of `prefix` and `exists`."""
-    for key, wanted in pattern.items():
-        found = value.get(key) if isinstance(value, dict) else None
-        if isinstance(wanted, dict):
-            if not passes(wanted, found):
-                return False
-        elif not any(_rule(rule, found) for rule in wanted):
-            return False
-    return True
-
-
-def _rule(rule: Mapping[str, Any], found: Any) -> bool:
-    ((operator, operand),) = rule.items()
-    if operator == "exists":
-        return (found is not None) is operand
-    assert operator == "prefix"
-    return isinstance(found, str) and found.startswith(operand)
-
-
 def taken(assembly: Assembly, function: str, one: dict[str, Any]) -> bool:
     filters = streams(assembly)[function]["FilterCriteria"]["Filters"]
-    return any(passes(json.loads(each["Pattern"]), one) for each in filters)
+    return any(compile_pattern(each["Pattern"])(one) for each in filters)
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,33 @@ def test_tables_are_encrypted_recoverable_and_protected_from_deletion(assembly: 
         assert assembly.resources[name]["UpdateReplacePolicy"] == "Retain"
 
 
+def test_what_holds_data_outlives_its_stack_and_no_failed_creation(assembly: Assembly) -> None:
+    kinds = ("AWS::S3::Bucket", "AWS::Logs::LogGroup", "AWS::Glue::Database")
+    for name in [name for kind in kinds for name in assembly.of_type(kind)]:
+        assert assembly.resources[name]["DeletionPolicy"] == "RetainExceptOnCreate", name
+        assert assembly.resources[name]["UpdateReplacePolicy"] == "Retain", name
+
+
+def test_services_assume_their_roles_for_this_account_alone(assembly: Assembly) -> None:
+    trusted = [
+        statement
+        for role in assembly.of_type("AWS::IAM::Role").values()
+        for statement in role["AssumeRolePolicyDocument"]["Statement"]
+        # Lambda's own calls to take a role name no account, and Scheduler's have its condition
+        if statement["Principal"]["Service"] != "lambda.amazonaws.com"
+    ]
+    assert {statement["Principal"]["Service"] for statement in trusted} >= {
+        *("firehose.amazonaws.com", "states.amazonaws.com", "emr-serverless.amazonaws.com")
+    }
+    for statement in trusted:
+        assert "aws:SourceAccount" in statement["Condition"]["StringEquals"]
+
+
+def test_the_topic_of_alarms_is_an_output(assembly: Assembly) -> None:
+    value = assembly.templates["FairboxStorage"]["Outputs"]["AlarmTopicArn"]["Value"]
+    assert plain(value) == "AlarmTopic"
+
+
 def test_nothing_expires_from_the_outbox_and_its_partitions_can_split(assembly: Assembly) -> None:
     outbox = table(assembly, "Outbox")
     assert "TimeToLiveSpecification" not in outbox
