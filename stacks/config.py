@@ -67,7 +67,7 @@ class Config:
     webhook_allow_private: bool
     """Whether webhooks may go to private addresses."""
     webhook_secrets: tuple[str, ...]
-    """ARNs of the Secrets Manager secrets and SSM parameters that sign webhooks."""
+    """ARNs of the Secrets Manager secrets and SSM parameters that sign webhooks; none: unsigned."""
     log_level: str
     """Of function `api`; the others log from INFO up."""
     metrics_detail: str

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
-from fairbox.destinations.secrets import KEPT_SECONDS, WebhookKeys
-from fairbox.errors import InvalidInput, Unavailable
+from fairbox.destinations.secrets import AGAIN_SECONDS, KEPT_SECONDS, WebhookKeys
+from fairbox.errors import InvalidInput, NotConfigured, Unavailable
 from fairbox.model.topics import Subscription
 
 from tests.support.destination_examples import FixedClock
@@ -65,8 +65,22 @@ def test_keys_come_from_either_store(arn: str, asked: dict[str, Any]) -> None:
     stores = Stores({arn: text(orders_billing=[OLD, NEW])})
     keys = WebhookKeys(stores, [arn], FixedClock())
     assert keys(BILLING) == [OLD, NEW]
-    assert keys(Subscription("orders", "other", "https://other.test/")) == ()
     assert stores.asked == [asked]
+
+
+def test_a_subscription_that_no_secret_names_sends_nothing_until_one_does() -> None:
+    stores, clock = Stores({SECRET: text(orders_billing=[OLD])}), FixedClock()
+    keys = WebhookKeys(stores, [SECRET], clock)
+    other = Subscription("orders", "other", "https://other.test/")
+    with pytest.raises(NotConfigured, match="orders/other in webhook_secrets"):
+        keys(other)
+    stores.values[SECRET] = text(orders_billing=[OLD], orders_other=[])
+    clock.sleep(AGAIN_SECONDS)
+    assert keys(other) == []
+
+
+def test_without_secrets_nothing_is_signed() -> None:
+    assert WebhookKeys(Stores({}), [], FixedClock())(BILLING) == ()
 
 
 def test_objects_of_several_are_put_together() -> None:

@@ -21,7 +21,7 @@ from fairbox.destinations.outbound import Caller, Url
 from fairbox.destinations.signatures import parse_secret, signed_headers
 from fairbox.destinations.webhook import Webhook
 from fairbox.dispatch.ports import TAKEN, Outcome
-from fairbox.errors import InvalidInput, Unavailable
+from fairbox.errors import InvalidInput, NotConfigured, Unavailable
 from fairbox.model.stored_messages import Offloaded
 
 from tests.support.destination_examples import TIME, FixedClock, stored
@@ -88,12 +88,21 @@ def test_a_secret_that_is_none_is_refused_and_not_shown(text: str) -> None:
     assert "c2hvcnQ" not in str(caught.value)
 
 
-def test_nothing_goes_out_unsigned_when_the_keys_cannot_be_read(server: Server) -> None:
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (Unavailable("GetSecretValue", "500"), "the keys to sign with cannot be read"),
+        (NotConfigured("keys of a/b"), "the setting keys of a/b is missing"),
+    ],
+)
+def test_nothing_goes_out_unsigned_when_the_keys_cannot_be_read_or_are_not_there(
+    server: Server, error: Exception, reason: str
+) -> None:
     def secrets() -> Sequence[bytes]:
-        raise Unavailable("GetSecretValue", "500")
+        raise error
 
     [outcome] = server.webhook(secrets=secrets).send([stored()], 60)
-    assert outcome.verdict == "unreachable"
+    assert outcome == Outcome("unreachable", reason)
     assert server.requests == []
 
 

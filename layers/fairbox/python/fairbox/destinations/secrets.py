@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from fairbox.errors import InvalidInput, Unavailable
+from fairbox.errors import InvalidInput, NotConfigured, Unavailable
 from fairbox.model.regions import region_of
 from fairbox.model.signatures import parse_secret
 from fairbox.settings import WEBHOOK_SECRETS
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from fairbox.model.topics import Subscription
 
 KEPT_SECONDS: Final = 300.0
+AGAIN_SECONDS: Final = 5.0
 
 
 class WebhookKeys:
@@ -28,7 +29,8 @@ class WebhookKeys:
 
     The text of a secret, or of a secure parameter, is a JSON object:
     `{"topic/subscription": ["whsec_...", ...]}`. While keys are being changed a subscription has
-    two, and messages carry a signature of each.
+    two, and messages carry a signature of each. An empty list lets messages go unsigned; a
+    subscription that is not named sends none.
 
     Args:
         clients: gives boto3 clients by service name and region; see `make_clients`.
@@ -48,16 +50,22 @@ class WebhookKeys:
         """Return the subscription's keys; none: its messages go unsigned.
 
         Raises:
+            NotConfigured: there are secrets, and none names the subscription.
             Unavailable: the secrets cannot be read, and no earlier reading is at hand.
             InvalidInput: a secret is not such an object; the error does not show it.
         """
         if not self._arns:
             return ()
         with self._lock:
-            if self._clock.now() - self._read_at >= KEPT_SECONDS:
+            name = f"{subscription.topic}/{subscription.name}"
+            # one that is not named may have been added just now
+            kept = KEPT_SECONDS if name in self._keys else AGAIN_SECONDS
+            if self._clock.now() - self._read_at >= kept:
                 self._keys = self._read()
                 self._read_at = self._clock.now()
-            return self._keys.get(f"{subscription.topic}/{subscription.name}", ())
+            if name not in self._keys:
+                raise NotConfigured(f"{name} in webhook_secrets (its keys, or [] for unsigned)")
+            return self._keys[name]
 
     def _read(self) -> Mapping[str, list[bytes]]:
         keys: dict[str, list[bytes]] = {}

@@ -13,7 +13,7 @@ from fairbox.cloudevents.writing import encode_header
 from fairbox.destinations.outbound import Answer, Caller
 from fairbox.destinations.outcomes import gone, refused, throttled, too_large, unreachable
 from fairbox.dispatch.ports import TAKEN, Limits, Outcome
-from fairbox.errors import FairboxError
+from fairbox.errors import FairboxError, NotConfigured
 from fairbox.model.messages import MAX_BODY_BYTES, MAX_HEADERS_BYTES
 from fairbox.model.redaction import MAX_SEARCHED, redacted_text
 from fairbox.model.signatures import signed_headers
@@ -96,6 +96,8 @@ class Webhook:
             return too_large(size, self.limits.bytes)
         try:
             keys = self._secrets()
+        except NotConfigured as error:
+            return unreachable(str(error))
         except FairboxError:
             return unreachable("the keys to sign with cannot be read")
         headers |= signed_headers(message.message.id, int(self._clock.now()), body, keys)
