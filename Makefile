@@ -82,12 +82,24 @@ bench: env
 	@$(RUN) -m benchmarks $(BENCH)
 
 # known vulnerabilities of what is locked; it fails, too, when nobody answers
+AUDIT = $(RUN) -m pip_audit --require-hashes --disable-pip --progress-spinner off \
+  --vulnerability-service osv
+
 .PHONY: audit
 audit: .local/stamps/night
 	@for lock in layers/dependencies pipeline .; do \
-	  $(RUN) -m pip_audit --requirement $$lock/requirements.lock --require-hashes --disable-pip \
-	    --progress-spinner off --vulnerability-service osv || exit; \
+	  $(AUDIT) --requirement $$lock/requirements.lock || exit; \
 	done
+
+# the packages of others that functions and jobs are shipped with, as CycloneDX
+.PHONY: sbom
+sbom: .local/stamps/night
+	@mkdir -p build/sbom
+	@for lock in layers/dependencies pipeline; do \
+	  $(AUDIT) --requirement $$lock/requirements.lock --format cyclonedx-json \
+	    --output build/sbom/$$(basename $$lock).cdx.json || exit; \
+	done
+	@echo "fairbox: build/sbom lists what functions (dependencies) and jobs (pipeline) contain"
 
 CONTEXT ?=
 
