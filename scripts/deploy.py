@@ -85,6 +85,7 @@ def main(
         target = _target(options.context, client or _client)
         templates = _templates(options, run)
         _check_names(target, templates, adopt=options.adopt)
+        _check_release(target, templates)
         _check_reservations(target, templates)
         changes = _changes(target, templates)
     except (ConfigError, RefusedError) as error:
@@ -229,6 +230,27 @@ def _check_database(target: Target) -> None:
             _note(f"not checked: whether Glue has a database {config.glue_database} ({code})")
         return
     raise RefusedError(f"Glue has a database {config.glue_database} already: choose another name")
+
+
+def _check_release(target: Target, templates: Mapping[str, Mapping[str, Any]]) -> None:
+    """Refuse a pipeline where EMR has not got its release: its stack would fail as the last."""
+    for label in {
+        one["Properties"]["ReleaseLabel"]
+        for template in templates.values()
+        for one in template.get("Resources", {}).values()
+        if one["Type"] == "AWS::EMRServerless::Application"
+    }:
+        try:
+            answer = target.client("emr").list_release_labels(Filters={"Prefix": label})
+        except (ClientError, BotoCoreError) as error:
+            code = error.response["Error"].get("Code") if isinstance(error, ClientError) else error
+            _note(f"not checked: whether EMR has release {label} here ({code})")
+            continue
+        if label not in answer["ReleaseLabels"]:
+            raise RefusedError(
+                f"EMR has no release {label} in {target.region}, which the pipeline runs on: set"
+                " pipeline to false (CONTEXT='-c pipeline=false'), or choose another region"
+            )
 
 
 def _check_reservations(target: Target, templates: Mapping[str, Mapping[str, Any]]) -> None:

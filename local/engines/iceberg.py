@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from local.workspace import Workspace
 
 NAME = "iceberg"
-COORDINATE = "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.10.1"
+COORDINATE = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0"
 LOCK_FILE = Path(__file__).with_name(f"{NAME}.lock")
 
 

@@ -16,7 +16,7 @@ from typing import Final
 
 from fairbox_pipeline.errors import PipelineError, UsageError
 
-ICEBERG: Final = "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.10.1"
+ICEBERG: Final = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0"
 JAR_VARIABLE: Final = "FAIRBOX_ICEBERG_JAR"
 MEMORY_VARIABLE: Final = "FAIRBOX_PIPELINE_MEMORY"
 FOLDER_VARIABLE: Final = "FAIRBOX_LOCAL_FOLDER"

@@ -198,7 +198,7 @@ class Warehouse:
 
     def read_at(self, table: Table, snapshot: int) -> DataFrame:
         """Return a table as it stood at a snapshot."""
-        reader = self.spark.read.format("iceberg").option("snapshot-id", str(snapshot))
+        reader = self.spark.read.format("iceberg").option("versionAsOf", str(snapshot))
         return reader.load(self._full_name(table))
 
     def current(self, table: Table) -> Commit:

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from stacks.config import Config
     from stacks.packages import PipelinePackage
 
-RELEASE: Final = "emr-spark-8.0.0"
-"""Spark 4.0.2 and Iceberg 1.10.1, as the pipeline's lock has them."""
+RELEASE: Final = "emr-spark-8.1.0"
+"""Spark 4.1.1 and Iceberg 1.11.0, as the pipeline's lock has them."""
 CATALOG: Final = "glue"
 """The default catalog of a run; without one, the session takes a folder."""
 ICEBERG_JAR: Final = "/usr/share/aws/iceberg/lib/iceberg-spark3-runtime.jar"

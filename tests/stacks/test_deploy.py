@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import boto3
 import pytest
-from botocore.exceptions import ClientError
+from botocore.exceptions import ClientError, EndpointConnectionError
 from moto import mock_aws
 from moto.server import ThreadedMotoServer
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 ACCOUNT = "123456789012"
 """The account of moto."""
 REGION = "eu-west-1"
+RELEASE = "emr-spark-8.1.0"
 TOPIC = "AWS::SNS::Topic"
 
 
@@ -55,6 +56,19 @@ class Lambda:
         return {"AccountLimit": limits}
 
 
+class Emr:
+    """The releases of EMR in a region: moto has none."""
+
+    def __init__(self, *labels: str, error: Exception | None = None) -> None:
+        self.labels = labels
+        self.error = error
+
+    def list_release_labels(self, *, Filters: dict[str, str]) -> Any:  # noqa: N803 - the SDK's
+        if self.error:
+            raise self.error
+        return {"ReleaseLabels": [one for one in self.labels if one.startswith(Filters["Prefix"])]}
+
+
 class Deployer:
     """Runs the script against an account of moto's; the CDK, which would deploy, is a list."""
 
@@ -62,12 +76,14 @@ class Deployer:
         self.assembly = assembly
         self.capsys = capsys
         self.functions: Any = Lambda(1000)
+        self.emr: Any = Emr(RELEASE)
         self.deployed: list[list[str]] = []
         self.regions: list[str] = []
         self.asked: list[str] = []
 
     def client(self, service: str, region: str | None) -> Any:
-        return self.functions if service == "lambda" else boto3.client(service, region_name=region)  # type: ignore[call-overload] # the name is no literal
+        own = {"lambda": self.functions, "emr": self.emr}
+        return own.get(service) or boto3.client(service, region_name=region)  # type: ignore[call-overload] # the name is no literal
 
     def run(self, command: list[str], **options: Any) -> Any:
         if "app.py" not in command:
@@ -193,6 +209,30 @@ def test_a_database_of_somebody_else_is_not_taken(run: Deployer) -> None:
     glue = boto3.client("glue", region_name=REGION)
     glue.create_database(DatabaseInput={"Name": "fairbox"})
     assert "Glue has a database fairbox already: choose another name" in run.refused()
+
+
+def test_a_pipeline_whose_release_is_not_there_is_refused_with_what_to_set(run: Deployer) -> None:
+    run.emr = Emr("emr-7.13.0", f"{RELEASE}-preview")
+    assert run.refused() == (
+        f"fairbox: EMR has no release {RELEASE} in {REGION}, which the pipeline runs on: set"
+        " pipeline to false (CONTEXT='-c pipeline=false'), or choose another region"
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (ClientError({"Error": {"Code": "AccessDenied"}}, "ListReleaseLabels"), "AccessDenied"),
+        (EndpointConnectionError(endpoint_url="u"), 'Could not connect to the endpoint URL: "u"'),
+    ],
+)
+def test_a_release_that_nobody_may_ask_for_is_said_and_does_no_harm(
+    run: Deployer, error: Exception, reason: str
+) -> None:
+    run.emr = Emr(error=error)
+    code, _, err = run("--yes")
+    assert (code, len(run.deployed)) == (0, 1)
+    assert err == [f"fairbox: not checked: whether EMR has release {RELEASE} here ({reason})"]
 
 
 def test_a_database_that_nobody_may_look_for_is_said_and_does_no_harm(

@@ -101,7 +101,7 @@ def test_a_small_run_has_a_driver_and_one_executor_and_a_large_one_fits_a_new_ac
 
 
 def test_the_release_is_pinned_and_runs_on_arm(application: dict[str, Any]) -> None:
-    assert application["ReleaseLabel"] == "emr-spark-8.0.0"
+    assert application["ReleaseLabel"] == "emr-spark-8.1.0"
     assert application["Architecture"] == "ARM64"
 
 

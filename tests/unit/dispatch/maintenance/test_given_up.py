@@ -10,6 +10,7 @@ import pytest
 from fairbox.dispatch.doubt import doubt
 from fairbox.dispatch.maintenance.epoch_retirement import Retiring
 from fairbox.dispatch.maintenance.recount import Recounts
+from fairbox.dispatch.maintenance.repair import LONGEST_WAIT_SECONDS
 from fairbox.dynamodb import repair_cursor
 from fairbox.errors import NewerVersion, NotConfigured, Unavailable, Unreadable
 from fairbox.model.stored_messages import NEVER_MS
@@ -48,6 +49,18 @@ class TestCounts:
         assert app.row().ready == 17
         assert app.figures()["orders"].outstanding == 17
         assert app.repair().recounted == 0
+
+    def test_where_marking_stands_still_repair_ends_after_a_minute(self) -> None:
+        app = waiting("a")
+        app.add(10)
+        give_up(app)
+        app.add(7)
+        app.mark()
+        began = app.clock.now()
+        assert app.repair(meanwhile=lambda: None).doubtful == 1
+        assert LONGEST_WAIT_SECONDS <= app.clock.now() - began < LONGEST_WAIT_SECONDS + 10
+        assert app.repair().recounted == 1
+        assert app.row().ready == 17
 
     def test_they_are_right_in_a_shard_that_never_stands_still(self) -> None:
         app = waiting("a")

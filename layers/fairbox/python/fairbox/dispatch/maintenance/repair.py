@@ -54,6 +54,8 @@ FORGOTTEN_MS: Final = 300_000
 MAX_DOUBTED: Final = 200
 """Shards that the scan of one run puts in doubt at most: each is read once more."""
 WAIT_SECONDS: Final = 5.0
+LONGEST_WAIT_SECONDS: Final = 60.0
+"""For marking to meet what recounts wait for; where it stands still, the next run goes on."""
 RECOUNTS_SECONDS: Final = 15.0
 """Time between two looks at recounts that wait for marking, in a run that still scans."""
 MAX_ORPHANS: Final = 100
@@ -275,8 +277,8 @@ class Repair:
         """Replay given-up batches, retire epochs, recount, and scan until the end or the deadline.
 
         Half of the time at most goes to given-up batches, and to recounts before the scan. Recounts
-        that wait for marking are looked at again during the scan and, once it is complete, until
-        they end. What fails does not stop the rest.
+        that wait for marking are looked at again during the scan and, once it is complete, for a
+        minute at most. What fails does not stop the rest.
 
         Args:
             deadline: seconds since 1970.
@@ -295,7 +297,8 @@ class Repair:
         self._recount(report, deadline=half)
         self._scan(cursor, deadline, report)
         self._recount(report, deadline=deadline)
-        while report.complete and report.doubtful and self._clock.now() < deadline:
+        until = min(deadline, self._clock.now() + LONGEST_WAIT_SECONDS)
+        while report.complete and report.doubtful and self._clock.now() < until:
             self._wait(WAIT_SECONDS)
             self._recount(report, deadline=deadline)
         return report
