@@ -107,6 +107,20 @@ def _keys(values: tuple[str, ...]) -> str | None:
     return None if wrong is None else f"holds {wrong!r}, expected ARNs of keys (not of aliases)"
 
 
+def _key_or_empty(value: str) -> str | None:
+    return _keys((value,)) if value else None
+
+
+def _ids(prefix: str) -> Check:
+    known = re.compile(rf"{prefix}-[0-9a-f]{{8,17}}")
+
+    def check(values: tuple[str, ...]) -> str | None:
+        wrong = next((value for value in values if not known.fullmatch(value)), None)
+        return None if wrong is None else f"holds {wrong!r}, expected ids such as {prefix}-0a1b2c3d"
+
+    return check
+
+
 def _key(value: str) -> str | None:
     if value in {"", "create"} or _is_key(value):
         return None
@@ -142,7 +156,7 @@ def _service(arn: str) -> str:
     return arn.split(":")[2]
 
 
-_HOME: Final = ("encryption_key", "alarm_topic_arn")
+_HOME: Final = ("encryption_key", "alarm_topic_arn", "alarm_topic_key", "log_key")
 """Settings whose ARNs are of the deployment's own region."""
 
 
@@ -168,6 +182,10 @@ CHECKS: Final[dict[str, Check]] = {
     "alarm_topic_arn": _arn_or_empty("sns"),
     "alarm_email": _matches(r"([^@\s]+@[^@\s.]+(\.[^@\s.]+)+)?", "an e-mail address, or nothing"),
     "runbook_url": _matches(r"\S+", "a URL or path without spaces"),
+    "alarm_topic_key": _key_or_empty,
+    "log_key": _key_or_empty,
+    "subnet_ids": _ids("subnet"),
+    "security_group_ids": _ids("sg"),
     "destinations": _destinations,
     "webhook_secrets": _arns("secretsmanager", "ssm"),
     "log_level": _one_of("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"),

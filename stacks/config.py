@@ -20,6 +20,10 @@ PROFILE_OUTPUT: Final = "Profile"
 """Output of the stack Delivery: the profile whose settings are deployed."""
 
 
+_PAIRS: Final = (("warm_read_units", "warm_write_units"), ("subnet_ids", "security_group_ids"))
+"""Settings that go together."""
+
+
 class ConfigError(ValueError):
     """A context key is missing or unknown, or its value is invalid.
 
@@ -59,13 +63,21 @@ class Config:
     """Address that is told of alarms, when it has confirmed; only with a topic that is made."""
     runbook_url: str
     """Page to which the alarms' descriptions point, such as a copy of this one in your wiki."""
+    alarm_topic_key: str
+    """ARN of the KMS key of the topic that is made for alarms; empty: none."""
+    log_key: str
+    """ARN of the KMS key of all log groups; empty: CloudWatch's own."""
+    subnet_ids: tuple[str, ...]
+    """Subnets of the functions, with their routes to AWS; none: Lambda's own network."""
+    security_group_ids: tuple[str, ...]
+    """Security groups of the functions in `subnet_ids`."""
     destinations: tuple[str, ...]
     """ARNs that may be delivered to (queues, topics, buses, streams, functions) and their keys.
 
     They may be of any region and account of the deployment's partition, and end with `*`.
     """
     webhook_allow_private: bool
-    """Whether webhooks may go to private addresses."""
+    """Whether webhooks may go to private addresses; on AWS only in `subnet_ids`."""
     webhook_secrets: tuple[str, ...]
     """ARNs of the Secrets Manager secrets and SSM parameters that sign webhooks; none: unsigned."""
     log_level: str
@@ -179,8 +191,6 @@ class Config:
         if not self.alarm_given_up_hours < self.failures_retention_days * 12:
             reason = "must be under half of failures_retention_days, which leaves time to act"
             raise ConfigError("alarm_given_up_hours", reason)
-        if bool(self.warm_read_units) != bool(self.warm_write_units):
-            raise ConfigError("warm_write_units", "set both warm_read_units and it, or neither")
         if wrong := checks.check_regions(self):
             raise ConfigError(*wrong)
         if self.push_rate < checks.PUSH_RATE_MINIMUM * self.audience_shards:
@@ -189,7 +199,14 @@ class Config:
         if self.alarm_email and self.alarm_topic_arn:
             reason = "is for a topic that is made here: leave alarm_topic_arn out"
             raise ConfigError("alarm_email", reason)
+        self._check_pairs()
         self._check_ages()
+
+    def _check_pairs(self) -> None:
+        """Refuse one of two settings that go together."""
+        for one, other in _PAIRS:
+            if bool(getattr(self, one)) != bool(getattr(self, other)):
+                raise ConfigError(other, f"set both {one} and it, or neither")
 
     def _check_ages(self) -> None:
         """Refuse windows that alone make records so old that an alarm on their age goes off."""
@@ -204,7 +221,7 @@ class Config:
                 raise ConfigError(key, f"{reason} over it, {alarm} would go off by itself")
 
     def check_target(self, account: str | None, region: str | None) -> None:
-        """Refuse another account or region than the settings'; None: nobody knows it.
+        """Refuse what cannot be deployed to an account and a region; None: nobody knows it.
 
         Raises:
             ConfigError: names the setting, and what was found.
@@ -213,6 +230,9 @@ class Config:
             wanted = getattr(self, key)
             if wanted and found and found != wanted:
                 raise ConfigError(key, f"is {wanted}, and the credentials or the shell say {found}")
+        if (account or region) and self.webhook_allow_private and not self.subnet_ids:
+            reason = "is true, and without subnet_ids functions reach no private address"
+            raise ConfigError("webhook_allow_private", reason)
 
     @property
     def silent(self) -> bool:
@@ -235,7 +255,7 @@ class Config:
         return self.removal_policy == "retain"
 
 
-def load_context(cdk_json: Path, overrides: Mapping[str, str]) -> dict[str, Any]:
+def load_context(cdk_json: Path, overrides: Mapping[str, Any]) -> dict[str, Any]:
     """Return the context of `cdk.json`, as the CDK passes it on, with `-c` values over it.
 
     Raises:
@@ -313,5 +333,5 @@ def _boolean(key: str, value: Any) -> bool:
 def _texts(key: str, value: Any) -> tuple[str, ...]:
     texts = [part for part in value.split(",") if part] if isinstance(value, str) else value
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        raise ConfigError(key, f"is {value!r}, expected a list of ARNs")
+        raise ConfigError(key, f"is {value!r}, expected a list of texts")
     return tuple(text.strip() for text in texts)

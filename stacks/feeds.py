@@ -16,13 +16,14 @@ from fairbox import codec
 from stacks.components import metrics
 from stacks.components import permissions as may
 from stacks.components.alarms import alarm_above
-from stacks.components.function import FairboxFunction, removal_policy
+from stacks.components.function import FairboxFunction
 from stacks.components.nag import acknowledge
 from stacks.components.queues import (
     DEAD_LETTER_RETENTION,
     alarm_when_not_empty,
     private_queue,
 )
+from stacks.components.retention import removal_policy
 from stacks.components.tables import paid_by_request
 from stacks.components.triggers import QueueTrigger, StreamTrigger, grown_head
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from aws_cdk import CfnOutput, Duration, Stack
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_sns as sns
 from fairbox import codec
@@ -20,7 +21,6 @@ from stacks.components.permissions import FAILURES_PREFIX, own_service
 from stacks.components.tables import STRING, paid_by_request
 
 if TYPE_CHECKING:
-    from aws_cdk import aws_kms as kms
     from constructs import Construct
 
     from stacks.config import Config
@@ -182,7 +182,14 @@ class StorageStack(Stack):
         The own topic is always there, because alarms of other stacks import it until their update.
         """
         display_name = f"{config.name} alarms"
-        topic = sns.Topic(self, "AlarmTopic", enforce_ssl=True, display_name=display_name)
+        arn = config.alarm_topic_key
+        topic = sns.Topic(
+            self,
+            "AlarmTopic",
+            enforce_ssl=True,
+            display_name=display_name,
+            master_key=kms.Key.from_key_arn(self, "AlarmTopicKey", arn) if arn else None,
+        )
         if config.alarm_email:
             email = sns.SubscriptionProtocol.EMAIL
             sns.Subscription(

@@ -12,9 +12,10 @@ from aws_cdk.aws_kinesisfirehose import CfnDeliveryStream as _Firehose
 from constructs import Construct
 
 from stacks.components.buckets import private_bucket
-from stacks.components.function import removal_policy, retention_days
+from stacks.components.log_groups import log_group
 from stacks.components.nag import acknowledge
 from stacks.components.permissions import own_service
+from stacks.components.retention import removal_policy
 
 if TYPE_CHECKING:
     from aws_cdk import aws_kms as kms
@@ -54,19 +55,14 @@ class Archive(Construct):
             lifecycle_rules=[_ageing(config)],
             key=key,
         )
-        log_group = logs.LogGroup(
-            self,
-            "Logs",
-            retention=retention_days(config.log_retention_days),
-            removal_policy=removal_policy(config),
-        )
+        group = log_group(self, "Logs", config=config)
         log_stream = logs.LogStream(
-            self, "LogStream", log_group=log_group, removal_policy=removal_policy(config)
+            self, "LogStream", log_group=group, removal_policy=removal_policy(config)
         )
-        self._role = self._make_role(log_group)
+        self._role = self._make_role(group)
         self._log = _Firehose.CloudWatchLoggingOptionsProperty(
             enabled=True,
-            log_group_name=log_group.log_group_name,
+            log_group_name=group.log_group_name,
             log_stream_name=log_stream.log_stream_name,
         )
         self.stream = self._stream(config, key)

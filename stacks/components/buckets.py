@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from aws_cdk import Duration
 from aws_cdk import aws_s3 as s3
 
-from stacks.components.function import removal_policy
+from stacks.components.retention import removal_policy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,7 +9,7 @@ from aws_cdk import Aws, Duration, IAspect, Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 
-from stacks.components.function import removal_policy
+from stacks.components.retention import removal_policy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

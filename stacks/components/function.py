@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
-from aws_cdk import Duration, RemovalPolicy, Stack
+from aws_cdk import Duration, Stack
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
@@ -13,7 +13,9 @@ from aws_cdk import aws_logs as logs
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
+from stacks.components import permissions as may
 from stacks.components.alarms import alarm_above
+from stacks.components.log_groups import log_group
 from stacks.components.nag import acknowledge
 
 if TYPE_CHECKING:
@@ -77,8 +79,8 @@ class FairboxFunction(Construct):
         super().__init__(scope, id_)
         config = platform.config
         self.name = name
-        log_group = _log_group(self, config)
-        self.role = _role(self, log_group)
+        group = log_group(self, "Logs", config=config)
+        self.role = _role(self, group)
         reserve = one_at_a_time and config.reserve_concurrency
         self.function = lambda_.Function(
             self,
@@ -92,7 +94,7 @@ class FairboxFunction(Construct):
             timeout=Duration.seconds(timeout_seconds),
             layers=_layers(Stack.of(self), platform),
             environment=_environment(platform, name) | dict(environment or {}),
-            log_group=log_group,
+            log_group=group,
             # plain text would drop the fields of a line, and end it where a value has a line feed;
             # its level stays INFO: at DEBUG the AWS SDK writes headers and bodies
             logging_format=lambda_.LoggingFormat.JSON,
@@ -104,6 +106,9 @@ class FairboxFunction(Construct):
             # a visit at its time limit rings for the rest: after 16 such, Lambda would stop it
             recursive_loop=lambda_.RecursiveLoop.ALLOW if may_ring_itself else None,
         )
+        if config.subnet_ids:
+            _place(self.function, config)
+            self.allow([may.attach_to_network()])
         _acknowledge_findings(self, config)
         self._alarm(platform.alarm_topic)
 
@@ -139,12 +144,11 @@ def _environment(platform: Platform, name: str) -> dict[str, str]:
     }
 
 
-def _log_group(scope: Construct, config: Config) -> logs.LogGroup:
-    return logs.LogGroup(
-        scope,
-        "Logs",
-        retention=retention_days(config.log_retention_days),
-        removal_policy=removal_policy(config),
+def _place(function: lambda_.Function, config: Config) -> None:
+    """Put a function into the settings' network."""
+    resource = cast("lambda_.CfnFunction", function.node.default_child)
+    resource.vpc_config = lambda_.CfnFunction.VpcConfigProperty(
+        subnet_ids=list(config.subnet_ids), security_group_ids=list(config.security_group_ids)
     )
 
 
@@ -200,45 +204,3 @@ def _acknowledge_findings(function: FairboxFunction, config: Config) -> None:
         "AwsSolutions-L1",
         "Python 3.13 is what the tests run and what the layers' bytecode is compiled for.",
     )
-
-
-def retention_days(days: int) -> logs.RetentionDays:
-    """Return the member of the CDK's enumeration for `days`."""
-    return _RETENTIONS[days]
-
-
-def removal_policy(config: Config, *, protected: bool = False) -> RemovalPolicy:
-    """Return the removal policy of what holds data.
-
-    After a failed creation it goes, as it is empty, unless it is `protected`: from deletion by
-    DynamoDB, or because it may not be empty.
-    """
-    if not config.keeps_data:
-        return RemovalPolicy.DESTROY
-    return RemovalPolicy.RETAIN if protected else RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE
-
-
-_RETENTIONS: Final = {
-    1: logs.RetentionDays.ONE_DAY,
-    3: logs.RetentionDays.THREE_DAYS,
-    5: logs.RetentionDays.FIVE_DAYS,
-    7: logs.RetentionDays.ONE_WEEK,
-    14: logs.RetentionDays.TWO_WEEKS,
-    30: logs.RetentionDays.ONE_MONTH,
-    60: logs.RetentionDays.TWO_MONTHS,
-    90: logs.RetentionDays.THREE_MONTHS,
-    120: logs.RetentionDays.FOUR_MONTHS,
-    150: logs.RetentionDays.FIVE_MONTHS,
-    180: logs.RetentionDays.SIX_MONTHS,
-    365: logs.RetentionDays.ONE_YEAR,
-    400: logs.RetentionDays.THIRTEEN_MONTHS,
-    545: logs.RetentionDays.EIGHTEEN_MONTHS,
-    731: logs.RetentionDays.TWO_YEARS,
-    1096: logs.RetentionDays.THREE_YEARS,
-    1827: logs.RetentionDays.FIVE_YEARS,
-    2192: logs.RetentionDays.SIX_YEARS,
-    2557: logs.RetentionDays.SEVEN_YEARS,
-    2922: logs.RetentionDays.EIGHT_YEARS,
-    3288: logs.RetentionDays.NINE_YEARS,
-    3653: logs.RetentionDays.TEN_YEARS,
-}

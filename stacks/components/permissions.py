@@ -219,6 +219,15 @@ def _named(actions: Iterable[str], service: str, name: str) -> Permission:
     return Permission(permission.statement, ((f"AwsSolutions-IAM5[Resource::{shown}]", reason),))
 
 
+def attach_to_network() -> Permission:
+    """Make the network interfaces of a function in a network, as AWS's managed policy has it."""
+    actions = ("CreateNetworkInterface", "DeleteNetworkInterface", "DescribeNetworkInterfaces")
+    more = ("DescribeSubnets", "AssignPrivateIpAddresses", "UnassignPrivateIpAddresses")
+    permission = _allow((f"ec2:{action}" for action in (*actions, *more)), "*")
+    reason = "Lambda makes the interfaces, and asks for these actions on everything."
+    return Permission(permission.statement, (("AwsSolutions-IAM5[Resource::*]", reason),))
+
+
 def read_stream(table: dynamodb.ITable, stream: str, *, own: bool) -> list[Permission]:
     """Return Lambda's permissions to read `stream` of `table` for a function.
 

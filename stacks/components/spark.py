@@ -8,13 +8,13 @@ from aws_cdk import Aws, Stack
 from aws_cdk import aws_emrserverless as emr
 from aws_cdk import aws_glue as glue
 from aws_cdk import aws_iam as iam
-from aws_cdk import aws_logs as logs
 from aws_cdk import aws_s3_assets as s3_assets
 from constructs import Construct
 
 from stacks.components import permissions as may
-from stacks.components.function import removal_policy, retention_days
+from stacks.components.log_groups import log_group
 from stacks.components.nag import acknowledge
+from stacks.components.retention import removal_policy
 from stacks.packages import SPARK_PYTHON
 
 if TYPE_CHECKING:
@@ -59,12 +59,7 @@ class SparkApplication(Construct):
         super().__init__(scope, id_)
         self._executors = config.pipeline_vcpu // WORKER_VCPU - 1
         self._database = config.glue_database
-        self._log_group = logs.LogGroup(
-            self,
-            "Logs",
-            retention=retention_days(config.log_retention_days),
-            removal_policy=removal_policy(config),
-        )
+        self._log_group = log_group(self, "Logs", config=config)
         self.entry = s3_assets.Asset(self, "Entry", path=str(package.entry))
         self.code = s3_assets.Asset(self, "Code", path=str(package.code))
         self.environment = s3_assets.Asset(self, "Environment", path=str(package.environment))

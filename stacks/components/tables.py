@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from aws_cdk import aws_dynamodb as dynamodb
 from fairbox import codec
 
-from stacks.components.function import removal_policy
+from stacks.components.retention import removal_policy
 
 if TYPE_CHECKING:
     from aws_cdk import aws_kms as kms

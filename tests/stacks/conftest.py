@@ -14,7 +14,7 @@ from tests.stacks.assembly import Assembly
 from tests.support.pipeline_package import build_host_package
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 # the CDK starts Node when it is imported, by tests and by what they import
 use_bundled_node()
@@ -40,6 +40,10 @@ SETTINGS = {
     "reserve_concurrency": "true",
     "feeds": "true",
     "tracing": "true",
+    "subnet_ids": "subnet-0a1b2c3d,subnet-0a1b2c3e",
+    "security_group_ids": "sg-0a1b2c3d",
+    "log_key": f"arn:aws:kms:us-east-1:{ACCOUNT}:key/1234abcd-12ab-34cd-56ef-1234567890ab",
+    "alarm_topic_key": f"arn:aws:kms:us-east-1:{ACCOUNT}:key/2234abcd-12ab-34cd-56ef-1234567890ab",
     "warm_read_units": "12000",
     "warm_write_units": "4000",
 }
@@ -89,8 +93,12 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
 @pytest.fixture(scope="session")
 def longest(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
     """The application under the longest name, with all destinations, and an address for alarms."""
-    settings = {"name": "A" * 20, "encryption_key": "create", "alarm_email": "ops@example.com"}
+    settings: dict[str, Any] = {"name": "A" * 20, "encryption_key": "create"}
+    settings["alarm_email"] = "ops@example.com"
     settings["destinations"] = MOST_DESTINATIONS
+    # what a governed account asks for, of the CDK's own context
+    settings["@aws-cdk/core:permissionsBoundary"] = {"name": "boundary"}
+    settings["@aws-cdk/core:bootstrapQualifier"] = "acme1"
     return synthesise(tmp_path_factory.mktemp("longest"), settings | {"feeds": "true"})
 
 
@@ -101,7 +109,7 @@ def checked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Assembly, list[di
     return synthesise(folder, SETTINGS, nag=True), _findings(folder)
 
 
-def synthesise(folder: Path, overrides: dict[str, str], *, nag: bool = False) -> Assembly:
+def synthesise(folder: Path, overrides: Mapping[str, Any], *, nag: bool = False) -> Assembly:
     """Synthesise the application into a folder, with these settings over those of `cdk.json`."""
     from aws_cdk import Validations  # noqa: PLC0415 - after Node is named
     from cdk_nag import AwsSolutionsChecks  # noqa: PLC0415

@@ -31,6 +31,10 @@ OTHER_VALUES: dict[str, tuple[str, ...]] = {
     "alarm_topic_arn": (_ARN.format("sns", "pager"), _ARN.format("sns", "other")),
     "alarm_email": ("ops@example.com",),
     "runbook_url": ("https://example.com/runbook",),
+    "alarm_topic_key": (_KEY,),
+    "log_key": (_KEY,),
+    "subnet_ids": ("subnet-0a1b2c3d",),
+    "security_group_ids": ("sg-0a1b2c3d",),
     "destinations": (",".join((_ARN.format("sqs", "billing"), _ARN.format("sns", "news"))),),
     "webhook_allow_private": ("true",),
     "webhook_secrets": (_ARN.format("secretsmanager", "secret:webhook-AbCdEf"),),
@@ -88,6 +92,8 @@ OTHER_VALUES: dict[str, tuple[str, ...]] = {
 TOGETHER = {
     "warm_read_units": {"warm_write_units": "4000"},
     "warm_write_units": {"warm_read_units": "12000"},
+    "subnet_ids": {"security_group_ids": "sg-0a1b2c3d"},
+    "security_group_ids": {"subnet_ids": "subnet-0a1b2c3d"},
 }
 """Settings that another one needs beside it."""
 BY_DAY = ("alarm_topic_arn", "encryption_key", "pipeline")

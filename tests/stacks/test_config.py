@@ -90,6 +90,11 @@ def test_text_from_the_command_line_is_read_as_the_setting_s_type() -> None:
         ("archive_buffer_mb", 0),
         ("archive_buffer_seconds", 901),
         ("bodies_retention_days", 0),
+        ("subnet_ids", "subnet-1"),
+        ("subnet_ids", "sg-0a1b2c3d"),
+        ("security_group_ids", "sg-0a1b2c3d"),
+        ("log_key", "arn:aws:kms:us-east-1:111122223333:alias/logs"),
+        ("alarm_topic_key", "create"),
         ("warm_read_units", 100),
         ("warm_write_units", 4000),
         ("relay_parallelization", 11),
@@ -238,6 +243,16 @@ def test_a_setting_that_the_default_profile_lacks_is_missing() -> None:
     default = {k: v for k, v in context["profiles"]["default"].items() if k != "log_level"}
     with pytest.raises(ConfigError, match=r"log_level.*missing"):
         config_from_context(context | {"profiles": {"default": default}})
+
+
+def test_private_addresses_are_for_functions_in_a_network_wherever_it_is_deployed() -> None:
+    private = read(webhook_allow_private="true")
+    private.check_target(None, None)  # synthesised for this machine
+    with pytest.raises(ConfigError, match="without subnet_ids") as refused:
+        private.check_target(None, "eu-west-1")
+    assert refused.value.key == "webhook_allow_private"
+    network = {"subnet_ids": "subnet-0a1b2c3d", "security_group_ids": "sg-0a1b2c3d"}
+    read(webhook_allow_private="true", **network).check_target("111122223333", "eu-west-1")
 
 
 def test_every_setting_but_switches_has_a_check() -> None:

@@ -11,7 +11,7 @@ from fairbox.testing.doorbell_queues import QUEUES
 
 from local.triggers.filters import compile_pattern
 from tests.stacks.assembly import Assembly, plain, variables
-from tests.stacks.conftest import ROOT
+from tests.stacks.conftest import ROOT, SETTINGS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -329,6 +329,27 @@ def test_a_release_is_one_change_of_a_functions_configuration(assembly: Assembly
             f"from fairbox.functions.{name} import handler\n\n"
             '__all__ = ["handler"]\n'
         }
+
+
+def test_functions_are_placed_where_the_settings_say(
+    assembly: Assembly, checked: tuple[Assembly, object]
+) -> None:
+    for function in checked[0].functions().values():
+        assert function["VpcConfig"] == {
+            "SubnetIds": ["subnet-0a1b2c3d", "subnet-0a1b2c3e"],
+            "SecurityGroupIds": ["sg-0a1b2c3d"],
+        }
+    assert not any("VpcConfig" in one for one in assembly.functions().values())
+
+
+def test_logs_and_alarms_are_encrypted_under_the_keys_of_the_settings(
+    assembly: Assembly, checked: tuple[Assembly, object]
+) -> None:
+    for group in checked[0].of_type("AWS::Logs::LogGroup").values():
+        assert group["KmsKeyId"] == SETTINGS["log_key"]
+    (topic,) = checked[0].of_type("AWS::SNS::Topic").values()
+    assert topic["KmsMasterKeyId"] == SETTINGS["alarm_topic_key"]
+    assert not any("KmsKeyId" in one for one in assembly.of_type("AWS::Logs::LogGroup").values())
 
 
 def test_functions_run_alike(assembly: Assembly) -> None:

