@@ -18,8 +18,6 @@ PROFILES: Final = "profiles"
 DEFAULT_PROFILE: Final = "default"
 PROFILE_OUTPUT: Final = "Profile"
 """Output of the stack Delivery: the profile whose settings are deployed."""
-
-
 _PAIRS: Final = (("warm_read_units", "warm_write_units"), ("subnet_ids", "security_group_ids"))
 """Settings that go together."""
 
