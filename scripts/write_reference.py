@@ -243,7 +243,7 @@ def _tables() -> Iterable[str]:
             ("topic row", "Outbox", "`config`", _row(low)),
             ("subscription row", "Outbox", "`config`", _row(f"{low}#sub#billing")),
             ("version row", "Outbox", "`config`", "`!`"),
-            ("heartbeat row", "Outbox", "`heartbeat`", "`!`"),
+            ("heartbeat row", "Outbox, Batches", "`heartbeat`", "`!`"),
             ("dead letter", "Deliveries", _row(lane_pk("dead", "orders", 0, 3)), "the id"),
             (
                 "ledger row",

@@ -15,6 +15,7 @@ from stacks.components.triggers import (
     QueueTrigger,
     StreamTrigger,
     emptied_or_ended,
+    heartbeat,
 )
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ class BatchesStack(Stack):
             function=cascade_batches,
             table=storage.batches,
             failures=storage.failures,
-            filters=emptied_or_ended(),
+            filters=[*emptied_or_ended(), heartbeat()],
             batch_size=1000,
             window_seconds=self._config.cascade_batches_window_seconds,
             parallelization=1,

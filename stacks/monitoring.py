@@ -100,9 +100,9 @@ class MonitoringStack(Stack):
         )
         count_outstanding.allow(
             [
-                may.on_table(outbox, "GetItem", "PutItem", "Query"),  # PutItem: the heartbeat
+                may.on_table(outbox, "GetItem", "PutItem", "Query"),  # puts heartbeats
                 may.on_index(outbox, codec.OUTSTANDING_INDEX),
-                may.on_table(storage.batches, "GetItem", "BatchGetItem"),
+                may.on_table(storage.batches, "GetItem", "BatchGetItem", "PutItem"),
                 may.on_index(storage.batches, batch_codec.OPEN_BATCHES_INDEX),
             ]
         )
@@ -282,15 +282,17 @@ class MonitoringStack(Stack):
     def _alarm_on_silence(self, delivery: DeliveryStack, batches: BatchesStack) -> None:
         """Alarm on functions that nothing invokes: a disabled trigger raises no error.
 
-        The heartbeat row passes the stream each minute, so its readers always have work.
+        A heartbeat passes the streams each minute, so their readers always have work.
         """
-        window = self._platform.config.mark_delivered_window_seconds
-        each_minute = {
-            delivery.relay: 5,
-            delivery.mark_delivered: 5 + -(-window // 60),
-            delivery.sweep: 5,
+        config = self._platform.config
+        windows = {
+            delivery.relay: 0,
+            delivery.mark_delivered: config.mark_delivered_window_seconds,
+            batches.cascade_batches: config.cascade_batches_window_seconds,
+            delivery.sweep: 0,
         }
-        for function, periods in each_minute.items():
+        for function, window in windows.items():
+            periods = 5 + -(-window // 60)
             alarm_on_silence(
                 self,
                 f"{function.node.id}Silence",

@@ -92,7 +92,7 @@ class Described:
             }
         world._listed()
         world.values["OldestAge", "fairbox"] = 4.0
-        for reader in ("relay", "mark_delivered"):
+        for reader in ("relay", "mark_delivered", "cascade_batches"):
             world.values["IteratorAge", world.name(reader)] = 900
         return world
 

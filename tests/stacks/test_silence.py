@@ -20,32 +20,38 @@ if TYPE_CHECKING:
 
 DAY = 24 * 60  # minutes, as all times here
 STOP, END = 2 * DAY, 4 * DAY
-READERS = ("relay", "mark_delivered")
+READERS = {"relay": "outbox", "mark_delivered": "outbox", "cascade_batches": "batches"}
 # what is stopped, and the alarms that tell: minutes after the stop, at most
 TOLD = {
     "relay": {"RelaySilence": 6},
     "mark_delivered": {"MarkDeliveredSilence": 7},
+    "cascade_batches": {"CascadeBatchesSilence": 7},
     "sweep": {"SweepSilence": 6},
     "repair": {"RepairSilence": 240},
     "clean_orphans": {"CleanOrphansSilence": 240},
     "ack_batches": {"AckQueueAge": 20},
     "daily": {"RunSilence": 26 * 60},
-    "count_outstanding": {"RelaySilence": 6, "MarkDeliveredSilence": 7, "OutstandingCount": 6},
+    "count_outstanding": {
+        "RelaySilence": 6,
+        "MarkDeliveredSilence": 7,
+        "CascadeBatchesSilence": 7,
+        "OutstandingCount": 6,
+    },
 }
 
 
-def test_readers_of_the_outbox_s_stream_take_a_heartbeat_and_leave_nothing(
+def test_readers_of_streams_take_a_heartbeat_and_leave_nothing(
     assembly: Assembly, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     functions = Functions(monkeypatch)
     for _ in range(2):  # the first inserts the row, the second replaces it
         functions.clock.advance(60)
         functions.invoke("count_outstanding", read_event("clock_count_outstanding"))
-    records = functions.engine.stream(functions.tables["outbox"]).take(None)
     tables = {name: functions.engine.items(name) for name in functions.tables.values()}
     capsys.readouterr()
     mappings = assembly.of_type("AWS::Lambda::EventSourceMapping")
-    for name in READERS:
+    for name, table in READERS.items():
+        records = functions.engine.stream(functions.tables[table]).take(None)
         (mapping,) = (m for m in mappings.values() if plain(m["FunctionName"]) == _function(name))
         filters = [compile_pattern(f["Pattern"]) for f in mapping["FilterCriteria"]["Filters"]]
         seen = [record for record in records if any(matches(record) for matches in filters)]

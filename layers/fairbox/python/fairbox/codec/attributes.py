@@ -129,7 +129,7 @@ LEDGER_PACKED: Final = "b"  # B, the deliveries of a ledger row
 LEDGER_COUNT: Final = "c"  # N, how many they are
 FOLLOWER: Final = "fo"  # B, of a waiting key: the UUID of its first message that was passed
 DEDUP_REF: Final = "m"  # S, of a deduplication row: the ref of the message that was first
-HEARTBEAT: Final = "hb"  # N, ms, of the heartbeat row: when it was written (outbox table)
+HEARTBEAT: Final = "hb"  # N, ms, of the heartbeat row: when it was written (outbox, batches)
 CURSOR: Final = "cu"  # S, of `repair`: where the scan goes on, as JSON (outbox table)
 POSITION: Final = (
     "po"  # N, of a replay's cursor: the last position that was put back (outbox table)

@@ -129,7 +129,7 @@ def cursor_key(name: str) -> Key:
 
 
 def heartbeat_key() -> Key:
-    """Return the key of the row that is written each minute, for the stream's readers (outbox)."""
+    """Return the key of the row that is written each minute, for streams' readers (two tables)."""
     return key(HEARTBEATS, HEAD)
 
 

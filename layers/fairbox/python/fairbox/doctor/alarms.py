@@ -22,8 +22,8 @@ BEHIND_MS: Final = 60_000
 LOST_MS: Final = 3_600_000
 """Age from which it will not catch up by itself: after a day records are lost."""
 OLD_SECONDS: Final = 300
-HEARTBEATS: Final = ("relay", "mark_delivered")
-"""Readers of the stream to which `count_outstanding` writes each minute."""
+HEARTBEATS: Final = ("relay", "mark_delivered", "cascade_batches")
+"""Readers of the streams to which `count_outstanding` writes each minute."""
 _ALARMS_A_CALL: Final = 100
 _SPAN_MS: Final = 600_000
 _PERIOD: Final = 300
@@ -70,8 +70,8 @@ def _alarm(report: Reporter, name: str, alarm: Mapping[str, Any] | None) -> Iter
 def lag(deployment: Deployment) -> Iterator[Finding]:
     """Nobody is behind.
 
-    In the last ten minutes `relay` and `mark_delivered` were started, the oldest record that a
-    stream function met was under a minute old, and the oldest outstanding message under five.
+    In the last ten minutes the stream functions were started, the oldest record that one of them
+    met was under a minute old, and the oldest outstanding message under five.
     """
     try:
         names = {role: f.name for role, f in deployment.functions.items() if role in STREAMS}

@@ -67,9 +67,10 @@ class Tables:
         self.redrives = Redrives(self.lanes, self.dead, self.burials, lambda: self.message_items)
 
     def write_heartbeat(self) -> None:
-        """Write the row that makes functions behind the outbox's stream be invoked (1 WRU)."""
+        """Write the row that makes functions behind streams be invoked (1 WRU a table)."""
         at = {HEARTBEAT: {"N": str(milliseconds(self.calls.clock))}}
-        self.calls.call("put_item", TableName=self.outbox, Item=heartbeat_key() | at)
+        for table in filter(None, (self.outbox, self.batches)):
+            self.calls.call("put_item", TableName=table, Item=heartbeat_key() | at)
 
     @cached_property
     def message_items(self) -> MessageItems:
