@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
+from stacks.components import permissions as may
 from tests.stacks.assembly import plain
 from tests.stacks.conftest import ACCOUNT
 from tests.stacks.wildcards import INTERFACES, TRACES
@@ -82,6 +84,13 @@ FEEDS: dict[str, Permissions] = {
         "Feeds": PUBLISH["Feeds"] | {"dynamodb:DeleteItem"},
     },
 }
+
+
+def test_a_statement_of_many_destinations_fits_a_policy() -> None:
+    queues = [arn("sqs", f"{'q' * 60}-{number}") for number in range(300)]
+    found = [one.statement.to_json() for one in may.deliver_to(queues, ("sqs",))]
+    assert [name for statement in found for name in statement["Resource"]] == queues
+    assert max(len(json.dumps(statement)) for statement in found) < 5000
 
 
 def test_destinations_of_the_settings_are_opened_to_those_who_deliver_and_nobody_else(

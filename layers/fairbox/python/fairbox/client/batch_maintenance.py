@@ -12,7 +12,7 @@ from fairbox.batches.models import FirstDeath
 from fairbox.batches.statistics import Statistics
 from fairbox.client.batch_context import BatchPart
 from fairbox.codec.batches import read_image
-from fairbox.codec.stream_records import sequence_order, without_heartbeats
+from fairbox.codec.stream_records import sequence_order
 from fairbox.errors import FairboxError, NewerVersion, Unreadable
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class BatchMaintenance(BatchPart):
         report = CascadeReport()
         causes: dict[Cause, str] = {}
         newer: list[str] = []
-        for record in without_heartbeats(records):
+        for record in records:
             body = record["dynamodb"]
             image = body.get("NewImage")
             if image is None:
