@@ -4,35 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import suppress
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 from fairbox import Message
-from fairbox.batches import cascade
-from fairbox.batches.cascade import Cascade
-from fairbox.batches.lifecycle import Lifecycle
-from fairbox.batches.models import COMPLETED_TOPIC, Announcement
-from fairbox.dynamodb.claims import Claims
-from fairbox.dynamodb.queue_store import DynamoQueueStore
-from fairbox.model.key_claims import KeyClaim
-from fairbox.model.stored_messages import StoredMessage
-from fairbox.queue.settlement import UnorderedSettlement
 from fairbox.testing.faults import OPERATIONS, Fault, fits
 from fairbox_simulation.chaos import CALM, Chaos
 from fairbox_simulation.whole_run import finish, run_whole
 from fairbox_simulation.whole_world import FED, FEEDER, WholeWorld
 
 from tests.support.seeds import seeds
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from fairbox.batches.models import Root
-    from fairbox.model.key_claims import KeyClaims
-    from fairbox.model.receipts import Receipt
-    from fairbox.queue.ports import Shard
 
 SEEDS = 6
 MESSAGES = 150
@@ -135,74 +117,3 @@ def _until_struck(client: Any, operation: str, fault: Fault) -> None:
         with suppress(BotoCoreError, ClientError):
             getattr(client, operation)(**REQUESTS[operation])
     raise AssertionError(f"{operation} was never struck by {fault.name}")
-
-
-class TestMutants:
-    """Each breaks one rule on purpose; a simulation that does not see it would prove nothing."""
-
-    def finds(self, breach: str, chaos: Chaos, *, first: int, messages: int) -> bool:
-        """Whether one of a few seeds shows the breach, beginning with one that did."""
-        found = (run_whole(seed, chaos, messages) for seed in range(first, first + 8))
-        return any(breach in text for breaches in found for text in breaches)
-
-    def test_receipts_without_fences_change_what_others_hold(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(KeyClaim, "held_by", lambda *_: True)
-        assert self.finds("changed by a receipt that was followed", CALM, first=45, messages=60)
-
-    def test_an_expired_receipt_that_counts_is_found(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        def mutant(self: UnorderedSettlement, receipts: Sequence[Receipt]) -> list[Receipt]:
-            return self._store.delete_held(receipts)
-
-        monkeypatch.setattr(UnorderedSettlement, "ack", mutant)
-        assert self.finds("an expired receipt was taken for good", CALM, first=231, messages=100)
-
-    def test_receives_that_do_not_look_who_holds_give_two_holders(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(StoredMessage, "held_until", lambda *_: None)
-        assert self.finds("two holders: ", CALM, first=6, messages=30)
-
-    def test_a_late_receive_without_version_gives_two_holders(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        write = DynamoQueueStore.write_held
-
-        def mutant(
-            self: DynamoQueueStore, shard: Shard, row: KeyClaims, _: int
-        ) -> KeyClaims | None:
-            now = self.held(shard).version
-            return write(self, shard, replace(row, version=now), now)
-
-        monkeypatch.setattr(DynamoQueueStore, "write_held", mutant)
-        assert self.finds("('steps', ", replace(CALM, frozen=0.5), first=12, messages=15)
-
-    def test_an_ack_that_deletes_nothing_is_found(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(Claims, "delete", lambda *_: [])
-        assert self.finds("received after its ack: ", CALM, first=1, messages=15)
-
-    def test_telling_again_of_a_batch_that_is_complete_is_found(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        shipped = Cascade.after_end
-
-        def mutant(self: Cascade, root: Root, message: str) -> list[str]:
-            if root.state == "complete" and message not in ("", root.message):
-                told = Announcement(COMPLETED_TOPIC, message, root, {}, acked=0, at=0)
-                context = self._context
-                context.store.write([], context.announcer.actions(told))
-            return shipped(self, root, message)
-
-        monkeypatch.setattr(Cascade, "after_end", mutant)
-        assert self.finds("announced not once: ", CALM, first=5, messages=15)
-
-    def test_erasing_at_once_is_found(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(cascade, "WEEK_HOURS", 0)
-        assert self.finds("erased early: ", CALM, first=5, messages=15)
-
-    def test_erasing_only_what_says_that_it_failed_leaves_records_behind(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(Lifecycle, "_once_failed", lambda *_: [])
-        assert self.finds("never erased: ", Chaos(), first=0, messages=MESSAGES)
