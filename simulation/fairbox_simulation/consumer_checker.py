@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import count, pairwise
 from typing import TYPE_CHECKING, Any
 
+from fairbox.codec import attributes as attr
 from fairbox.codec.key_claims import read_claims
 from fairbox.codec.keys import message_key, shard_key
 from fairbox.model.receipts import Receipt
@@ -28,6 +29,7 @@ class Holding:
         told: in which order consumers were told; 0: not yet.
         slept: whether its time was over when its consumer was told: others may have it since, who
             were told before.
+        redriven: whether the message was dead before.
     """
 
     topic: str
@@ -37,6 +39,7 @@ class Holding:
     over: bool = False
     told: int = 0
     slept: bool = False
+    redriven: bool = False
 
     @property
     def place(self) -> tuple[str, str]:
@@ -47,6 +50,11 @@ class Holding:
     def key(self) -> tuple[str, str]:
         """Topic and partition key."""
         return self.topic, str(self.message.partition_key)
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the topic in which the message lies."""
+        return Receipt.parse(self.receipt).ref.epoch
 
 
 class ConsumerChecker:
@@ -94,9 +102,16 @@ class ConsumerChecker:
         self._last[holding.place] = holding
 
     def _received_in_order(self, holding: Holding, now: int, *, first: bool) -> None:
+        item, _ = self.state(holding)
+        holding.redriven = item is not None and attr.REDRIVEN in item
         other = self._of_key.get(holding.key)
         busy = other is not None and not other.over and now < other.until
-        if other is not None and busy and other.place != holding.place:
+        if (
+            other is not None
+            and busy
+            and other.place != holding.place
+            and not _apart(holding, other)
+        ):
             self.breaches.append(f"two of a key: {other.place} and {holding.place}")
         if first:
             self._firsts[holding.key].append(holding.place[1])
@@ -131,11 +146,12 @@ class ConsumerChecker:
         """Note that a message that was there is acknowledged, by a call that ended at `now` (ms).
 
         On unordered topics a call that stood still over the time-out cannot tell whether it was
-        itself that deleted what is gone.
+        itself that deleted what is gone: it was acknowledged perhaps, or by another, or it died.
         """
+        if holding.topic not in self._ordered and now >= holding.until:
+            return
         self.taken.add(holding.place)
-        slept = holding.topic not in self._ordered and now >= holding.until
-        if self.followed(holding) and holding.topic not in self._repeated and not slept:
+        if self.followed(holding) and holding.topic not in self._repeated:
             self.breaches.append(f"acked by a receipt that was followed: {holding.place}")
 
     def refused(self, holding: Holding, now: int, *, good: bool) -> None:
@@ -184,3 +200,9 @@ class ConsumerChecker:
                 if later < earlier
             ]
         return found
+
+
+def _apart(one: Holding, other: Holding) -> bool:
+    """Whether the older of two messages was redriven after a resize, where no claim is shared."""
+    older, newer = sorted((one, other), key=lambda holding: holding.epoch)
+    return older.redriven and older.epoch < newer.epoch
