@@ -25,7 +25,7 @@ TARGETS = {
     "cost.rru_per_invocation.relay": 1.0,
     "cost.calls_per_message": 0.1,
     "cost.sends_per_message": 0.1,
-    "cost.idle_sweep_rru": 1.0,
+    "cost.idle_sweep_rru": 4.0,
 }
 
 

@@ -404,8 +404,8 @@ class TestCosts:
         app.clock.advance(0.5)
         app.meter.reset()
         app.sweep()
-        # the two queries of the index; the topics' copy is young
-        assert (app.meter.reading().rru, app.meter.reading().wru) == (1, 0)
+        # the eight queries of the index; the topics' copy is young
+        assert (app.meter.reading().rru, app.meter.reading().wru) == (4, 0)
 
     def test_an_idle_minute_of_a_healthy_topic_costs_the_queries_of_the_index(self) -> None:
         app = Jobs(shards=4)
@@ -413,7 +413,7 @@ class TestCosts:
         app.swept(KEPT / 2)
         app.meter.reset()
         app.sweep()
-        assert (app.meter.reading().rru, app.meter.reading().wru) == (1, 0)
+        assert (app.meter.reading().rru, app.meter.reading().wru) == (4, 0)
 
     def test_a_check_that_finds_nothing_costs_a_head_and_a_write(self) -> None:
         app = Jobs()
@@ -427,17 +427,17 @@ class TestCosts:
         assert app.swept() == 0
         reading = app.meter.reading()
         # the index, the version row, the topic, the head; the row, and twice its index
-        assert (reading.rru, reading.wru) == (1 + 1 + 1 + 0.5, 1 + 2)
+        assert (reading.rru, reading.wru) == (4 + 1 + 1 + 0.5, 1 + 2)
         assert app.swept(29) == 0
         assert app.swept(2) == 1
 
     @pytest.mark.parametrize(
         ("ordering", "count", "wru", "rru"),
         [
-            ("none", 100, 2, 0.115),
-            ("none", 1000, 2, 0.079),
-            ("key", 100, 3.1, 0.165),
-            ("key", 1000, 3.082, 0.12),
+            ("none", 100, 2, 0.145),
+            ("none", 1000, 2, 0.082),
+            ("key", 100, 3.1, 0.195),
+            ("key", 1000, 3.082, 0.123),
         ],
     )
     def test_the_cost_of_a_message(self, ordering: str, count: int, wru: float, rru: float) -> None:

@@ -190,13 +190,14 @@ class SmallPages:
 
 def test_the_index_is_listed_bucket_by_bucket_in_turn() -> None:
     app = App("a")
-    for n in range(100):
+    for n in range(200):
         row = ShardRow("orders", 0, n, ready=1, look_at=1)
         app.engine.put_item(TableName="outbox", Item=shard_item(row))
     app.store._tables.calls.client = SmallPages(app.client)
-    listed = list(islice(app.store.due_shards(), 40))
-    assert Counter(bucket("orders", 0, row.shard) for row in listed) == {"0": 20, "1": 20}
-    assert len({row.shard for row in app.store.due_shards()}) == 100
+    listed = list(islice(app.store.due_shards(), 80))
+    turns = Counter(bucket("orders", 0, row.shard) for row in listed)
+    assert turns == dict.fromkeys("01234567", 10)
+    assert len({row.shard for row in app.store.due_shards()}) == 200
 
 
 def test_threads_of_a_sweep_share_nothing_that_breaks() -> None:

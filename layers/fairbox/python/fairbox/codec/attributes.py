@@ -55,7 +55,7 @@ WALK_APART: Final = "wa#"  # S, with a subscription's name behind: its places
 
 # shard row (sort key `!` of its `ready` lane)
 HEAD: Final = "!"
-BUCKET: Final = "q"  # S, "0" or "1": hash key of OutstandingAllTopics
+BUCKET: Final = "q"  # S, "0" to "7": hash key of OutstandingAllTopics
 LOOK_AT: Final = "l"  # N, ms: range key of OutstandingAllTopics
 READY_COUNT: Final = "rc"  # N, messages in lane `ready`
 LATER_COUNT: Final = "lc"  # N, messages in lane `later`
@@ -123,7 +123,7 @@ PAUSE_REASON: Final = "w"  # S
 
 # deliveries table
 EXPIRES_AT: Final = "x"  # N, s: TTL
-LEDGER_DAY: Final = "y"  # S, UTC day: hash key of DeliveredAllTopics
+LEDGER_DAY: Final = "y"  # S, UTC day, "#", 0 to 7: hash key of DeliveredAllTopics
 LEDGER_TIME: Final = "w"  # N, ms: range key of DeliveredAllTopics
 LEDGER_PACKED: Final = "b"  # B, the deliveries of a ledger row
 LEDGER_COUNT: Final = "c"  # N, how many they are

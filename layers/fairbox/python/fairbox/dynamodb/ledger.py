@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from contextlib import suppress
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.codec import attributes as attr
@@ -13,7 +14,7 @@ from fairbox.codec.ledger import (
     SHARED,
     SPAN_MS,
     count_ledger,
-    day_of,
+    ledger_days,
     ledger_pk,
     ledger_sk,
     read_ledger,
@@ -47,7 +48,7 @@ class Ledger:
         rows = heapq.merge(
             self._rows(topic, since, until),
             self._rows(SHARED, since, until),
-            key=lambda item: int(item[attr.LEDGER_TIME]["N"]),
+            key=_time,
         )
         return _ordered((row for row in rows), since, until, topic)
 
@@ -64,19 +65,13 @@ class Ledger:
         repeats twice.
         """
         found: Counter[str] = Counter()
-        left = SAMPLE_ROWS
-        for day in (until - until % _DAY_MS, since - since % _DAY_MS):
-            for page in self._day_pages(day, since, until, newest_first=True):
-                keys = [key_of(item) for item in page["Items"][:left]]
-                left -= len(keys)
-                rows = self._calls.batch_get(self._table, keys, consistent=False) if keys else ()
-                for row in rows:
-                    with suppress(Unreadable):  # one row more or less of a sample
-                        found.update(count_ledger(row))
-                if not left:
-                    return found
-            if day <= since:
-                break
+        days = dict.fromkeys(at - at % _DAY_MS for at in (until, since))
+        newest = chain.from_iterable(
+            self._day_keys(day, since, until, newest_first=True) for day in days
+        )
+        for row in self._rows_of(islice(newest, SAMPLE_ROWS)):
+            with suppress(Unreadable):  # one row more or less of a sample
+                found.update(count_ledger(row))
         return found
 
     def _rows(self, topic: str, since: int, until: int) -> Iterator[Item]:
@@ -97,17 +92,29 @@ class Ledger:
         start = max(0, since - SPAN_MS)
         day = start - start % _DAY_MS
         while day < until:
-            for page in self._day_pages(day, start, until):
-                keys = [key_of(item) for item in page["Items"]]
-                if keys:
-                    rows = self._calls.batch_get(self._table, keys, consistent=False)
-                    yield from sorted(rows, key=lambda item: int(item[attr.LEDGER_TIME]["N"]))
+            yield from self._rows_of(self._day_keys(day, start, until))
             day += _DAY_MS
 
-    def _day_pages(
+    def _rows_of(self, keys: Iterator[Item]) -> Iterator[Item]:
+        """Yield the rows of keys in order of time, a hundred a call."""
+        while some := [key_of(item) for item in islice(keys, _PAGE)]:
+            yield from sorted(self._calls.batch_get(self._table, some, consistent=False), key=_time)
+
+    def _day_keys(
         self, day: int, since: int, until: int, *, newest_first: bool = False
+    ) -> Iterator[Item]:
+        """Yield the index's keys of one UTC day's rows that begin in a span (ms), by time."""
+        parts = [
+            chain.from_iterable(
+                page["Items"] for page in self._part(name, since, until, newest_first)
+            )
+            for name in ledger_days(day)
+        ]
+        return heapq.merge(*parts, key=_time, reverse=newest_first)
+
+    def _part(
+        self, name: str, since: int, until: int, newest_first: bool
     ) -> Iterator[dict[str, Any]]:
-        """Yield pages of the index's keys of one UTC day's rows that begin in a span (ms)."""
         return self._calls.pages(
             "query",
             TableName=self._table,
@@ -118,13 +125,17 @@ class Ledger:
                 "#w": attr.LEDGER_TIME,
             },
             ExpressionAttributeValues={
-                ":y": {"S": day_of(day)},
+                ":y": {"S": name},
                 ":low": {"N": str(since)},
                 ":high": {"N": str(until)},
             },
             ScanIndexForward=not newest_first,
             Limit=_PAGE,
         )
+
+
+def _time(item: Item) -> int:
+    return int(item[attr.LEDGER_TIME]["N"])
 
 
 def _ordered(
