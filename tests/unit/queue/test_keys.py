@@ -67,6 +67,15 @@ class Shop(MemoryApplication):
             left -= len(received)
         return refs
 
+    def drain(self) -> list[str]:
+        """Receive and acknowledge all that comes until a lane is read from its head again."""
+        found: list[str] = []
+        self.clock.advance(600)
+        while received := self.receive():
+            self.done(received)
+            found += ids(received)
+        return found
+
     def row(self, shard: int = 0) -> KeyClaims:
         return KeyClaimTable(self.outbox.tables.calls, "outbox").get(("jobs", 0, shard))
 
@@ -80,6 +89,41 @@ class Shop(MemoryApplication):
 
 def ids(received: Iterable[Received]) -> list[str]:
     return [r.message.id for r in received]
+
+
+class TestPutBack:
+    """A message that left is received when it is put back, whatever the row says of it."""
+
+    def test_a_buried_one_behind_whose_key_a_receive_looked(self) -> None:
+        shop = Shop()
+        dead = shop.send(*["a", "b"] * 20)[:2]
+        shop.send("c")
+        held = shop.receive(10, 3_600)
+        for one in held[:2]:
+            shop.queue.bury(one.receipt, "of no use")
+        shop.done(shop.receive(1))  # of one of both keys: that of the other is looked for later
+        shop.clock.advance(3)
+        shop.outbox.redrive("jobs")
+        assert set(shop.drain()) >= {ref.id for ref in dead}
+
+    @pytest.mark.parametrize("behind", [0, 1], ids=["last of its key", "behind one that is held"])
+    def test_an_acknowledged_one_that_is_replayed(self, behind: int) -> None:
+        shop = Shop()
+        ref, *_ = shop.send(*["a"] * (1 + behind))
+        held = shop.several()
+        shop.done(held[:1])
+        shop.clock.advance(60)
+        shop.outbox.replay([held[0].message], cursor="r", position=0, to=1)
+        assert ref.id in shop.drain()
+
+    def test_an_acknowledged_one_that_is_added_again_an_hour_later(self) -> None:
+        shop = Shop()
+        shop.send("a")
+        (held,) = shop.receive()
+        shop.done([held])
+        shop.clock.advance(3_600)
+        shop.queue.send(held.message)
+        assert shop.drain() == [held.message.id]
 
 
 class TestWaitingKeys:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
+    from collections.abc import Container
+
     from fairbox.model.stored_messages import StoredMessage
 
 ClaimState = Literal["claimed", "waiting", "acked"]
@@ -115,6 +117,18 @@ class KeyClaim:
         if message_id in self.waits:
             return replace(self, failed=None, follower=min(self._behind))
         return self
+
+    def unmarked(self, message_ids: Container[str]) -> KeyClaim:
+        """Return the entry when acknowledged messages of these are deleted: it names them no more.
+
+        If one is put back by a replay, it is received like a new one.
+        """
+        acked = tuple(i for i in self.acked if i not in message_ids)
+        if self.state == "acked" and self.id in message_ids:
+            return KeyClaim(
+                self.key, self.id, "waiting", self.until, 0, b"", self.follower, acked=acked
+            )
+        return replace(self, acked=acked)
 
     def receives_of(self, message_id: str) -> int:
         """Return how often a message was received; 0 if the entry does not name it."""
@@ -227,6 +241,22 @@ class KeyClaims:
     def of_key(self, key: bytes) -> KeyClaim | None:
         """Return the entry of a key; None: it has none."""
         return next((e for e in self.entries if e.key == key), None)
+
+    def unmarked(self, message_ids: Container[str]) -> KeyClaims:
+        """Return the row when acknowledged messages of these are deleted."""
+        return replace(self, entries=tuple(entry.unmarked(message_ids) for entry in self.entries))
+
+    def aged(self, before: int) -> KeyClaims:
+        """Return the row without its marks of what was acknowledged by then (ms)."""
+        return replace(
+            self,
+            entries=tuple(
+                entry.unmarked(entry.done)
+                if entry.state == "acked" and entry.until <= before
+                else entry
+                for entry in self.entries
+            ),
+        )
 
     def change(self, before: KeyClaim, after: KeyClaim) -> KeyClaims:
         """Return the row with another entry in place of one."""

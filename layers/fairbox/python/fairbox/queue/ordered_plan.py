@@ -240,8 +240,9 @@ class Plan:
             bound = found[0].ref.id if found else self._beyond(self._read.sides[key])
             if bound:
                 self._went_on = self._went_on or bound != entry.follower
-                self._kept[key] = replace(
-                    entry, state="acked", run=(), acked=(), failed=None, follower=bound
+                # its message is gone: a mark would delete it if a redrive or replay puts it back
+                self._kept[key] = KeyClaim(
+                    entry.key, entry.id, "waiting", entry.until, 0, b"", bound
                 )
 
     def _follow(self, key: bytes, message_id: str) -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from fairbox.queue.waiting_keys import WaitingKeys
 
 LEFT_MS: Final = 2_000  # an acknowledged message that is older was left by a crash
+MARKED_MS: Final = 3_600_000  # and later it was added again: no call lasts so long
 _SPARE: Final = 5
 _SPARE_ASIDE: Final = 2  # each key of them is looked for beside the row
 _PAGE: Final = 50
@@ -96,6 +97,7 @@ class ShardReader:
             limit = wanted + _SPARE
             first = limit + 1 + (held if held <= limit else 0)
             row = self._page(shard, window, first, spent) or KeyClaims()
+        row = row.aged(milliseconds(self._clock) - MARKED_MS)
         self._rows.keep(shard, row)
         return row, window
 
@@ -151,7 +153,8 @@ class ShardReader:
     def _find(self, shard: Shard, read: ShardRead) -> None:
         """Find the messages that ended entries name.
 
-        An acknowledged message that is still there after 2 s was left by a crash: it is deleted.
+        An acknowledged message that is still there after 2 s was left by a crash: it is deleted,
+        unless the row was not written for an hour.
         """
         windows = [read.window, *read.sides.values()]
         there = {m.ref.id: m for window in windows for m in window.messages}
