@@ -50,6 +50,22 @@ class TestCounts:
         assert app.figures()["orders"].outstanding == 17
         assert app.repair().recounted == 0
 
+    @pytest.mark.guarantee("recount-exact")
+    def test_they_are_right_where_the_relay_gave_up_what_marking_has_not_reached(self) -> None:
+        app = waiting("a", "b")
+        app.at("a").answer = lambda _: REFUSED
+        app.add()
+        while not app.dead():
+            app.relay()
+            app.visit()
+            app.clock.advance(20)
+        app.mark()
+        app.outbox.redrive("orders")
+        app.add()
+        app.given_up.kept["batch"] = app.records()[-1:]
+        app.repair()
+        assert (app.row().ready, app.row().dead) == (2, 0)
+
     def test_where_marking_stands_still_repair_ends_after_a_minute(self) -> None:
         app = waiting("a")
         app.add(10)

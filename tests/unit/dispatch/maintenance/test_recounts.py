@@ -251,3 +251,24 @@ def test_the_seeds_recount_under_traffic_and_correct_counts() -> None:
     shards = [busy(seed) for seed in range(4)]
     assert sum(shard.ended for shard in shards) >= 4
     assert sum(shard.corrected for shard in shards) >= 2
+
+
+@pytest.mark.guarantee("recount-exact")
+def test_a_recount_whose_fences_marking_went_past_begins_anew_after_an_hour() -> None:
+    app = App("a", shards=1)
+    app.add(3)
+    doubt(app.store, [SHARD], milliseconds(app.clock))
+    recounts = Recounts(RecountTable(app.outbox.tables), app.store, app.clock, app.ids.next)
+    recounts.run(deadline=app.clock.now() + 60)
+    app.add(1)
+
+    # as repair replays a batch that the relay gave up, while marking stands still
+    app._marking.handle(app.records()[-1:])
+
+    for wait in (3_500, 100, 5, 5):
+        app.mark()
+        assert recounts.run(deadline=app.clock.now() + 60).waiting == 1
+        app.clock.advance(wait)
+    app.mark()
+    assert recounts.run(deadline=app.clock.now() + 60).ended == 1
+    assert (app.row().ready, app.row().recount) == (4, None)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from fairbox.codec.recounts import digest, fence_sk
 from fairbox.errors import FairboxError
 from fairbox.model.clock import milliseconds
+from fairbox.model.ids import time_of
 from fairbox.model.recounts import PARTS, Recount
 from fairbox.model.stored_messages import NEVER_MS, ShardRow
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("fairbox")
 
 UNITS_A_SECOND: Final = 200.0
+FENCES_MS: Final = 3_600_000
+"""Time after which a recount begins anew if marking has not met its fences: it may be past them."""
 _TRIES: Final = 8
 _LANES: Final[tuple[Part, ...]] = ("ready", "later")
 
@@ -139,6 +142,9 @@ class Recounts:
         if self._end(recount, report):
             report.ended += 1
             report.waiting -= 1
+        elif milliseconds(self._clock) - time_of(recount.fences["ready"]) >= FENCES_MS:
+            # a replayed batch took the row's sequence number past the fences, or they were lost
+            self._begin(recount, row)
 
     def _begin(self, recount: Recount, row: ShardRow) -> Recount | None:
         """Let marking keep the changes from now on; None: the row has changed meanwhile."""

@@ -369,14 +369,15 @@ class Repair:
     def _replay(self, batch: GivenUpBatch, deadline: float) -> None:
         """Mark a batch and enqueue visits: both may be repeated, whichever function gave it up.
 
-        Where marking had gone past a record, the row cannot say whether the record was counted.
+        The row cannot say whether a record that marking had gone past was counted. And if marking
+        has not come so far yet, which the relay's batches show, it passes by what lies before.
         """
         marked = MarkReport()
         try:
             self._marking.handle(batch.records, deadline=deadline, report=marked)
         finally:
             if not batch.counted:
-                doubt(self._rows, sorted(marked.stale), milliseconds(self._clock))
+                doubt(self._rows, sorted(marked.stale | marked.written), milliseconds(self._clock))
         rings: dict[Shard, list[MessageRef]] = defaultdict(list)
         for record in batch.records:
             try:
