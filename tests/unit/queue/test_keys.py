@@ -116,6 +116,18 @@ class TestPutBack:
         shop.outbox.replay([held[0].message], cursor="r", position=0, to=1)
         assert ref.id in shop.drain()
 
+    def test_a_replayed_one_whose_mark_another_process_remembers(self) -> None:
+        shop = Shop()
+        shop.send("a", "b")
+        held = shop.receive(10, 3_600)
+        shop.done(held[:1])
+        shop.clock.advance(60)
+        other = shop.another()
+        assert other.receive("jobs") == []
+        shop.outbox.replay([held[0].message], cursor="r", position=0, to=1)
+        found = other.receive("jobs", 10, 30)
+        assert held[0].message.id in [*ids(found), *shop.drain()]
+
     def test_an_acknowledged_one_that_is_added_again_an_hour_later(self) -> None:
         shop = Shop()
         shop.send("a")

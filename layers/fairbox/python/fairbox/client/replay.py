@@ -118,7 +118,7 @@ class MessageReplay(OutboxPart):
         claims = KeyClaimTable(self.tables.calls, self.tables.outbox)
         for shard, ids in shards.items():
             row = claims.get(shard)
-            marked = frozenset(ids & {i for entry in row.entries for i in entry.done})
+            marked = row.done & ids
             if not marked:
                 continue
             self.tables.lanes.delete([message_key(MessageRef(*shard, i)) for i in sorted(marked)])

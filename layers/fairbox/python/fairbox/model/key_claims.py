@@ -234,6 +234,11 @@ class KeyClaims:
     def __post_init__(self) -> None:
         object.__setattr__(self, "entries", tuple(sorted(self.entries, key=lambda e: e.id)))
 
+    @property
+    def done(self) -> frozenset[str]:
+        """The messages that are acknowledged."""
+        return frozenset(i for entry in self.entries for i in entry.done)
+
     def entry(self, message_id: str) -> KeyClaim | None:
         """Return the entry that names a message; None: none does."""
         return next((e for e in self.entries if e.names(message_id)), None)

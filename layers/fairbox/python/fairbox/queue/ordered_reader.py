@@ -154,7 +154,7 @@ class ShardReader:
         """Find the messages that ended entries name.
 
         An acknowledged message that is still there after 2 s was left by a crash: it is deleted,
-        unless the row was not written for an hour.
+        unless the row was not written for an hour. The row is read again before that (1 RRU).
         """
         windows = [read.window, *read.sides.values()]
         there = {m.ref.id: m for window in windows for m in window.messages}
@@ -175,6 +175,9 @@ class ShardReader:
             for i in entry.done
             if i in there
         }
+        if left:
+            # a replay takes the mark away before it puts a message back: this row may be older
+            left &= self._store.held(shard).done
         if left:
             self._store.delete([there.pop(i) for i in sorted(left)])
             for window in windows:
