@@ -27,15 +27,15 @@ env: .local/stamps/test
 
 # each set-up holds what its targets need; the lock gives versions and hashes
 LIBRARY := --editable 'layers/fairbox[cli,feeds,functions]'
-SETUP_local := $(LIBRARY) --group local
+SETUP_local := $(LIBRARY) --editable stacks --group local
 SETUP_demo := $(SETUP_local) --editable pipeline
-SETUP_test := $(LIBRARY) --group test --editable pipeline --editable simulation
+SETUP_test := $(LIBRARY) --editable stacks --group test --editable pipeline --editable simulation
 SETUP_night := $(SETUP_test) --group night
 
 # Spark comes as a source: uv packs its 400 MB of jars only to unpack them
 SPARK := --config-settings-package pyspark:--build-option=--compression=stored
 
-.local/stamps/%: .venv/pyvenv.cfg pyproject.toml layers/fairbox/pyproject.toml pipeline/pyproject.toml simulation/pyproject.toml
+.local/stamps/%: .venv/pyvenv.cfg pyproject.toml layers/fairbox/pyproject.toml pipeline/pyproject.toml simulation/pyproject.toml stacks/pyproject.toml
 	@echo "fairbox: installing locked packages into .venv (set-up: $*)"
 	@$(UV) pip install --quiet --python .venv --constraint requirements.lock $(SPARK) $(SETUP_$*)
 	@mkdir -p .local/stamps && touch $@
@@ -74,6 +74,15 @@ export: .local/stamps/local
 pipeline-package: .local/stamps/local
 	@$(RUN) scripts/package_pipeline.py
 
+# wheels, source distributions, a layer and their checksums, into build/dist
+.PHONY: dist
+dist: .local/stamps/local
+	@$(RUN) scripts/release.py dist
+
+.PHONY: release-dry-run
+release-dry-run: .local/stamps/local
+	@$(RUN) scripts/release.py dry-run
+
 BENCH ?=
 
 .PHONY: bench
@@ -102,13 +111,16 @@ sbom: .local/stamps/night
 	@echo "fairbox: build/sbom lists what functions (dependencies) and jobs (pipeline) contain"
 
 CONTEXT ?=
+# a file of your own with settings, as a JSON object
+SETTINGS ?=
+CHOICES = $(CONTEXT) $(if $(SETTINGS),--settings $(SETTINGS))
 
 .PHONY: synth
 synth: .local/stamps/local
-	@$(RUN) app.py $(CONTEXT)
+	@$(RUN) app.py $(CHOICES)
 	@echo "fairbox: the templates of every stack are in cdk.out"
 
-NODE_BIN = $$($(RUN) -c 'from stacks.node import bin_folder; print(bin_folder())')
+NODE_BIN = $$($(RUN) -c 'from fairbox_cdk.node import bin_folder; print(bin_folder())')
 NPM = node="$(NODE_BIN)" && PATH="$$node:$$PATH" node "$$node/../lib/node_modules/npm/bin/npm-cli.js"
 
 # npm says nothing but what went wrong
@@ -139,8 +151,22 @@ ADOPT ?=
 
 .PHONY: deploy
 deploy: .local/stamps/local $(CDK)
-	@PATH="$(NODE_BIN):$$PATH" $(RUN) scripts/deploy.py --cdk $(CDK) $(CONTEXT) \
+	@PATH="$(NODE_BIN):$$PATH" $(RUN) scripts/deploy.py --cdk $(CDK) $(CHOICES) \
 	  $(if $(YES),--yes) $(if $(ADOPT),--adopt)
+
+TO ?=
+EARLIER = .local/releases/$(TO)
+
+# an earlier release has its own code and packages, and its tag is what lies in its folder
+.PHONY: rollback
+rollback: .local/stamps/local $(CDK)
+	@git rev-parse --verify --quiet "refs/tags/$(TO)^{commit}" >/dev/null || \
+	  { echo "fairbox: $(if $(TO),there is no tag $(TO),which release? make rollback TO=v0.2.0)"; exit 1; }
+	@test -d $(EARLIER) || git worktree add --quiet --detach $(EARLIER) $(TO)
+	@git -C $(EARLIER) checkout --quiet --detach $(TO)
+	@$(MAKE) --silent --no-print-directory -C $(EARLIER) .local/stamps/local
+	@PATH="$(NODE_BIN):$$PATH" $(RUN) scripts/deploy.py --cdk $(CDK) $(CHOICES) \
+	  --root $(EARLIER) --backwards $(if $(YES),--yes)
 
 MESSAGES ?= 10000000
 SEED ?= 0

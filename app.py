@@ -1,4 +1,4 @@
-"""Synthesis of the application: `python app.py [-c KEY=VALUE] [--output FOLDER]`, or by `cdk`."""
+"""Synthesis of the application: `python app.py [-c KEY=VALUE] [--settings FILE]`, or by `cdk`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from stacks.node import use_bundled_node
+from fairbox_cdk.node import use_bundled_node
 
 ROOT = Path(__file__).resolve().parent
 
@@ -17,9 +17,9 @@ def main(arguments: list[str] | None = None) -> int:
     options = _options(arguments)
     use_bundled_node()
     # the CDK starts Node when it is imported, so it comes after the line above
-    from stacks.application import build_application  # noqa: PLC0415
-    from stacks.assets import AssetError  # noqa: PLC0415
-    from stacks.config import ConfigError, load_context  # noqa: PLC0415
+    from fairbox_cdk.application import build_application  # noqa: PLC0415
+    from fairbox_cdk.assets import AssetError  # noqa: PLC0415
+    from fairbox_cdk.config import ConfigError, load_context  # noqa: PLC0415
 
     overrides = dict(pair.split("=", 1) for pair in options.context)
     # under the CDK command line, its own folder
@@ -27,8 +27,8 @@ def main(arguments: list[str] | None = None) -> int:
     if outdir is None and "CDK_OUTDIR" not in os.environ:
         outdir = ROOT / "cdk.out"
     try:
-        context = load_context(ROOT / "cdk.json", overrides)
-        build_application(ROOT, context=context, outdir=outdir).synth()
+        context = load_context(ROOT / "cdk.json", overrides, settings=options.settings)
+        build_application(context=context, outdir=outdir).synth()
     except (AssetError, ConfigError) as error:
         print(f"fairbox: {error}", file=sys.stderr)  # noqa: T201 - this is a program
         return 1
@@ -45,6 +45,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
         metavar="KEY=VALUE",
         help="a context value, such as profile=local",
     )
+    parser.add_argument("--settings", type=Path, metavar="FILE", help="settings as a JSON object")
     parser.add_argument("--output", type=Path, help="folder of the assembly (default: cdk.out)")
     return parser.parse_args(arguments)
 

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 _SHARED: Final = frozenset({"json", "endpoint_url", "help"})
 _INTRODUCTION: Final = """\
-Installed with `pip install 'fairbox[cli]'`, and with the workspace (`make env`) as
-`.venv/bin/fairbox`. The tables are those that the environment names ([settings](settings.md)),
-region and credentials the AWS SDK's own. Against the local application: `make up`, then
-`source .local/env`.
+Installed with extra `cli` of the library ([how](../how-to/add-to-your-service.md)), and with the
+workspace (`make env`) as `.venv/bin/fairbox`. The tables are those that the environment names
+([settings](settings.md)), region and credentials the AWS SDK's own. Against the local application:
+`make up`, then `source .local/env`.
 
 Every verb takes `--json`: one JSON object on standard output, and for a list one object a line, in
 the field names of the [HTTP API](http-api.md), times in milliseconds since 1970 UTC. Without it,

@@ -1,5 +1,7 @@
 """Deployment: checks of account, names and quotas, then the changes, a question, `cdk deploy`.
 
+Of an earlier release, whose folder `--root` is, stack by stack from the last to the first.
+
 Whatever is refused is one line, and nothing has been deployed then.
 """
 
@@ -11,6 +13,7 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass, field
+from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,10 +21,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import boto3
 from botocore.exceptions import BotoCoreError, ClientError
+from fairbox.model.item_versions import VERSION_OUTPUT
 from fairbox.settings import Settings
-
-from scripts.template_changes import Changes, changes_of
-from stacks.config import (
+from fairbox_cdk.config import (
     DEFAULT_PROFILE,
     PROFILE,
     PROFILE_OUTPUT,
@@ -29,10 +31,12 @@ from stacks.config import (
     ConfigError,
     load_context,
 )
-from stacks.config import config_from_context as read_config
+from fairbox_cdk.config import config_from_context as read_config
+
+from scripts.template_changes import Changes, changes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 OURS: Final = "Fairbox:"
@@ -40,6 +44,7 @@ OURS: Final = "Fairbox:"
 UNRESERVED: Final = 100
 """Executions that Lambda leaves to functions without a reservation, where there are as many."""
 QUOTAS: Final = "docs/how-to/quotas.md"
+UPGRADE: Final = "docs/how-to/upgrade.md"
 
 
 class RefusedError(Exception):
@@ -82,7 +87,7 @@ def main(
     if ask is None and sys.stdin.isatty():
         ask = input
     try:
-        target = _target(options.context, client or _client)
+        target = _target(options, client or _client)
         templates = _templates(options, run)
         _check_names(target, templates, adopt=options.adopt)
         _check_release(target, templates)
@@ -92,13 +97,33 @@ def main(
         print(f"fairbox: {error}", file=sys.stderr)
         return 1
     _show(target, changes)
+    _show_release(target, templates)
     if not options.yes and not _wanted(ask):
         return 1
     region = {"AWS_REGION": target.region, "AWS_DEFAULT_REGION": target.region}
     approval = "never" if options.yes else "broadening"
-    command = [options.cdk, "deploy", "--all", "--app", str(options.assembly)]
-    done = run([*command, "--require-approval", approval], env=os.environ | region, check=False)
-    return int(done.returncode)
+    common = ["--app", str(options.assembly), "--require-approval", approval]
+    for chosen in _steps(options):
+        command = [options.cdk, "deploy", *chosen, *common]
+        done = run(command, env=os.environ | region, check=False)
+        if done.returncode:
+            return int(done.returncode)
+    return 0
+
+
+def _steps(options: argparse.Namespace) -> Iterator[list[str]]:
+    """Yield what each `cdk deploy` is told to deploy.
+
+    Backwards, a stack goes before those that it imports from: CloudFormation keeps an export that
+    only the newer release has until nobody imports it.
+    """
+    if not options.backwards:
+        yield ["--all"]
+        return
+    stacks = _artifacts(options.assembly)
+    needs = {id_: stacks.keys() & set(one.get("dependencies", [])) for id_, one in stacks.items()}
+    for id_ in reversed(list(TopologicalSorter(needs).static_order())):
+        yield ["--exclusively", stacks[id_].get("displayName", id_)]
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -106,16 +131,21 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         *("-c", "--context"), action="append", default=[], metavar="KEY=VALUE", help="a setting"
     )
+    parser.add_argument("--settings", type=Path, metavar="FILE", help="settings as a JSON object")
     parser.add_argument("--yes", action="store_true", help="do not ask")
     parser.add_argument(
         "--adopt", action="store_true", help="take over a deployment that has another profile"
     )
     parser.add_argument("--cdk", default="cdk", help="the CDK command line")
-    parser.add_argument("--assembly", type=Path, default=ROOT / "cdk.out", help="is written")
+    parser.add_argument("--root", type=Path, default=ROOT, help="the folder of the release")
+    parser.add_argument("--backwards", action="store_true", help="from the last stack to the first")
+    parser.add_argument("--assembly", type=Path, help="is written; default: cdk.out of the release")
     options = parser.parse_args(arguments)
     for pair in options.context:
         if "=" not in pair:
             parser.error(f"{pair!r} is not KEY=VALUE")
+    options.root = options.root.resolve()
+    options.assembly = options.assembly or options.root / "cdk.out"
     return options
 
 
@@ -123,10 +153,10 @@ def _client(service: str, region: str | None) -> Any:
     return boto3.client(service, region_name=region)  # type: ignore[call-overload] # the name is no literal
 
 
-def _target(pairs: Sequence[str], client: Callable[[str, str | None], Any]) -> Target:
+def _target(options: argparse.Namespace, client: Callable[[str, str | None], Any]) -> Target:
     """Read the settings; refuse an account or a region that is not theirs."""
-    overrides = dict(pair.split("=", 1) for pair in pairs)
-    context = load_context(ROOT / "cdk.json", overrides)
+    overrides = dict(pair.split("=", 1) for pair in options.context)
+    context = load_context(options.root / "cdk.json", overrides, settings=options.settings)
     config = read_config(context)
     given = Settings.from_env().region or boto3.session.Session().region_name
     region = given or config.region
@@ -179,17 +209,26 @@ def _templates(
 ) -> dict[str, Mapping[str, Any]]:
     """Synthesise, and return the templates by the names of their stacks."""
     context = [part for pair in options.context for part in ("-c", pair)]
-    command = [sys.executable, "app.py", *context, "--output", str(options.assembly)]
-    if run(command, cwd=ROOT, check=False).returncode:
+    if options.settings:
+        # where the program stands, a relative path means another file
+        context += ["--settings", str(options.settings.resolve())]
+    # another release has packages of its own
+    python = sys.executable if options.root == ROOT else str(options.root / ".venv/bin/python")
+    command = [python, "app.py", *context, "--output", str(options.assembly)]
+    if run(command, cwd=options.root, check=False).returncode:
         raise RefusedError("the application cannot be synthesised, see above")
-    artifacts = json.loads((options.assembly / "manifest.json").read_text("utf-8"))["artifacts"]
     return {
         artifact["properties"].get("stackName", id_): json.loads(
             (options.assembly / artifact["properties"]["templateFile"]).read_text("utf-8")
         )
-        for id_, artifact in artifacts.items()
-        if artifact["type"] == "aws:cloudformation:stack"
+        for id_, artifact in _artifacts(options.assembly).items()
     }
+
+
+def _artifacts(assembly: Path) -> dict[str, dict[str, Any]]:
+    """Return the manifest's entries of stacks, by their ids."""
+    artifacts = json.loads((assembly / "manifest.json").read_text("utf-8"))["artifacts"]
+    return {id_: a for id_, a in artifacts.items() if a["type"] == "aws:cloudformation:stack"}
 
 
 def _check_names(
@@ -310,7 +349,29 @@ def _show(target: Target, changes: Sequence[Changes]) -> None:
             print(f"  {line}")
     pipeline = f"{config.name}Pipeline"
     if not config.pipeline and pipeline in target.deployed:
-        _note(f"{pipeline} stays: cdk destroy {pipeline} removes it")
+        _note(f"{pipeline} stays: aws cloudformation delete-stack --stack-name {pipeline}")
+
+
+def _show_release(target: Target, templates: Mapping[str, Mapping[str, Any]]) -> None:
+    """Say from which release to which this goes, and what a long way needs."""
+    delivery = f"{target.config.name}Delivery"
+    outputs = target.deployed.get(delivery, {}).get("Outputs", [])
+    before = {one["OutputKey"]: one["OutputValue"] for one in outputs}.get(VERSION_OUTPUT)
+    if before is None:
+        return
+    after = templates[delivery]["Outputs"][VERSION_OUTPUT]["Value"]
+    if before == after:
+        return
+    print(f"  release {before} is replaced by {after}")
+    (major, minor), (new_major, new_minor) = (
+        map(int, version.split(".")[:2]) for version in (before, after)
+    )
+    if major == new_major and abs(minor - new_minor) <= 1:
+        return
+    if (major, minor) > (new_major, new_minor):
+        _note(f"roll back the producers to {after} first, and wait for their messages: {UPGRADE}")
+    else:
+        _note(f"upgrade minor versions one after the other: {UPGRADE}")
 
 
 def _note(text: str) -> None:

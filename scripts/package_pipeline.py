@@ -9,8 +9,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from stacks.assets import AssetError
-from stacks.packages import build_package
+from fairbox_cdk.assets import AssetError
+from fairbox_cdk.packages import build_package
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from stacks.node import use_bundled_node
+from fairbox_cdk.node import use_bundled_node
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -86,18 +86,19 @@ def synthesised() -> Path:
     os.environ["CDK_VALIDATION"] = "false"
     use_bundled_node()
     # the CDK starts Node when it is imported, so it comes after the line above
-    from stacks.application import build_application  # noqa: PLC0415
-    from stacks.config import load_context  # noqa: PLC0415
+    from fairbox_cdk.application import build_application  # noqa: PLC0415
+    from fairbox_cdk.config import load_context  # noqa: PLC0415
 
     folder = Path(tempfile.mkdtemp(prefix="fairbox-iam-"))
     context = load_context(ROOT / "cdk.json", {"feeds": "true"})
-    build_application(ROOT, context=context, outdir=folder).synth()
+    build_application(context=context, outdir=folder).synth()
     return folder
 
 
 def page(assembly: Path) -> str:
     """Return the page of an assembly's templates."""
-    template = json.loads((assembly / f"{STACK}.template.json").read_text(encoding="utf-8"))
+    (file,) = assembly.glob(f"{STACK}*.template.json")
+    template = json.loads(file.read_text(encoding="utf-8"))
     parts = [_INTRODUCTION]
     for resource in template["Resources"].values():
         if resource["Type"] != "AWS::IAM::ManagedPolicy":

@@ -31,6 +31,7 @@ from fairbox.tables.feed_leases import lease_sk
 from fairbox.tables.feed_polls import HELD_KEY
 from fairbox.tables.feed_topics import ACKNOWLEDGED, log_sk, topic_pk
 from fairbox.testing.application import MemoryApplication, MemoryDestination
+from fairbox_cdk.config import Config
 
 from scripts import doctor_page, guarantees_page, pipeline_page
 from scripts.cli_page import cli_page
@@ -154,18 +155,19 @@ def _settings() -> Iterable[str]:
     found = constants(LIBRARY / "settings.py")
     rows = [(f"`{value}`", text) for value, text in found.values() if _is_name(value)]
     yield _table(("variable", "what it is"), rows)
-    yield "## CDK context"
+    yield "## Settings of a deployment"
     yield (
-        "`cdk.json` holds them in profiles. `-c KEY=VALUE` goes before the chosen profile "
-        "(`-c profile=NAME`), and that before profile `default`, which names every key. "
-        "An unknown key, a missing one or a value that does not fit ends the synthesis with its "
-        "name."
+        "`Fairbox(settings={...})` of package `fairbox-cdk` takes them by name, and so does a JSON "
+        "file of your own (`make deploy SETTINGS=FILE`). In a clone, `cdk.json` holds profiles of "
+        "them: `-c KEY=VALUE` goes before the chosen profile (`-c profile=NAME`), that before "
+        "profile `default`, and that before the default here. An unknown key or a value that does "
+        "not fit ends the synthesis with its name."
     )
     profiles = json.loads((ROOT / "cdk.json").read_text(encoding="utf-8"))["context"]["profiles"]
-    settings = constants(ROOT / "stacks/config.py")
+    documented = constants(ROOT / "stacks/fairbox_cdk/config.py")
     defaults = [
-        (f"`{key}`", f"`{json.dumps(value)}`", settings[key][1])
-        for key, value in profiles["default"].items()
+        (f"`{key}`", f"`{json.dumps(value)}`", documented[key][1])
+        for key, value in vars(Config()).items()
     ]
     yield _table(("key", "default", "what it is"), defaults)
     changes = [(f"`{k}`", f"`{json.dumps(v)}`") for k, v in profiles["local"].items()]

@@ -7,8 +7,9 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+from fairbox_cdk.assets import locked
+
 from local.workspace import REPOSITORY, LocalError, Workspace
-from stacks.assets import locked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

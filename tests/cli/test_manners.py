@@ -218,7 +218,7 @@ def test_what_is_missing_of_the_extra_is_said(monkeypatch: pytest.MonkeyPatch) -
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
     )
     assert done.returncode == 1
-    assert done.stderr == "fairbox: typer is missing: pip install 'fairbox[cli]'\n"
+    assert done.stderr == "fairbox: typer is missing: install Fairbox with its extra 'cli'\n"
 
 
 def test_a_client_that_cannot_be_made_says_why(monkeypatch: pytest.MonkeyPatch) -> None:

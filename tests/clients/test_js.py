@@ -7,7 +7,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from stacks.node import bin_folder
+from fairbox_cdk.node import bin_folder
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "clients/js"

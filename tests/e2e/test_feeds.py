@@ -18,12 +18,12 @@ from urllib.parse import urlsplit
 import pytest
 from fairbox import Feed, FeedClient, Feeds, Message, Subscription, Topic
 from fairbox.settings import Settings
+from fairbox_cdk.node import bin_folder
 from rich.console import Console
 
 from local.demo.feeds.__main__ import FeedsDemo
 from local.engines.payloads import load
 from local.workspace import LOOPBACK
-from stacks.node import bin_folder
 from tests.repository.test_docs import ROOT, snippets_of
 
 if TYPE_CHECKING:

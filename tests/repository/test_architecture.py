@@ -12,8 +12,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-
-from stacks.assets import NOT_SHIPPED
+from fairbox_cdk.assets import NOT_SHIPPED
 
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARY = ROOT / "layers" / "fairbox" / "python" / "fairbox"

@@ -27,8 +27,18 @@ class Assembly:
     @cached_property
     def templates(self) -> dict[str, dict[str, Any]]:
         return {
-            path.name.removesuffix(".template.json"): json.loads(path.read_text())
-            for path in sorted(self.folder.glob("*.template.json"))
+            name: json.loads((self.folder / artifact["properties"]["templateFile"]).read_text())
+            for name, artifact in sorted(self.artifacts.items())
+        }
+
+    @cached_property
+    def artifacts(self) -> dict[str, dict[str, Any]]:
+        """The manifest's entries of the stacks, by their names."""
+        manifest = json.loads((self.folder / "manifest.json").read_text())
+        return {
+            artifact["properties"].get("stackName", id_): {"id": id_} | artifact
+            for id_, artifact in manifest["artifacts"].items()
+            if artifact["type"] == "aws:cloudformation:stack"
         }
 
     @cached_property

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from fairbox_cdk.config import load_context
+from fairbox_cdk.node import use_bundled_node
 
-from stacks.config import load_context
-from stacks.node import use_bundled_node
 from tests.stacks.assembly import Assembly
 from tests.support.pipeline_package import build_host_package
 
@@ -113,13 +113,12 @@ def synthesise(folder: Path, overrides: Mapping[str, Any], *, nag: bool = False)
     """Synthesise the application into a folder, with these settings over those of `cdk.json`."""
     from aws_cdk import Validations  # noqa: PLC0415 - after Node is named
     from cdk_nag import AwsSolutionsChecks  # noqa: PLC0415
-
-    from stacks.application import build_application  # noqa: PLC0415
+    from fairbox_cdk.application import build_application  # noqa: PLC0415
 
     context = load_context(ROOT / "cdk.json", overrides)
     # the names are those of the real package; its environment is packaging's own test
     package = build_host_package(ROOT, folder, ["orjson"])
-    app = build_application(ROOT, context=context, outdir=folder, package=package)
+    app = build_application(context=context, outdir=folder, package=package)
     if nag:
         Validations.of(app).add_plugins(AwsSolutionsChecks(app))
     try:

@@ -26,9 +26,9 @@ from fairbox.aws.token_keys import SecretKeys
 from fairbox.batches.ack_messages import pack
 from fairbox.doctor import aws
 from fairbox.testing.application import BATCHES, DELIVERIES, FEEDS, OUTBOX
+from fairbox_cdk.api import ROUTES
 
 from scripts import write_iam
-from stacks.api import ROUTES
 from tests.functions.running import FakeS3, FakeSecrets, FakeSqs
 from tests.stacks.assembly import listed
 from tests.support.deployment import RecordedApplication, variable

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.stacks.assembly import Assembly
 from tests.stacks.conftest import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from tests.stacks.assembly import Assembly
 
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -39,7 +38,7 @@ def test_it_finds_node_by_itself_and_writes_the_assembly_in_silence(tmp_path: Pa
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert (tmp_path / "manifest.json").exists()
-    assert {path.name.split(".")[0] for path in tmp_path.glob("*.template.json")} == {
+    assert set(Assembly(tmp_path).templates) == {
         "FairboxStorage",
         "FairboxBatches",
         "FairboxDelivery",
@@ -62,8 +61,8 @@ def test_the_deployment_page_names_the_stacks_that_are_made(
 def test_it_obeys_the_cdk_command_line(tmp_path: Path) -> None:
     done = run(CDK_OUTDIR=str(tmp_path), CDK_CONTEXT_JSON='{"profile": "local"}')
     assert (done.returncode, done.stderr) == (0, "")
-    template = (tmp_path / "FairboxStorage.template.json").read_text()
-    assert '"DeletionProtectionEnabled": false' in template
+    tables = Assembly(tmp_path).of_type("AWS::DynamoDB::Table")
+    assert {one["DeletionProtectionEnabled"] for one in tables.values()} == {False}
 
 
 def test_a_context_value_without_a_name_is_a_usage_error() -> None:
@@ -93,6 +92,7 @@ def test_the_cdk_s_own_command_line_deploys_to_no_other_account_or_region(
 
 def test_make_deploy_passes_on_what_it_is_told() -> None:
     settings = ["YES=1", "ADOPT=1", "CONTEXT=-c profile=production -c region=eu-west-1"]
+    settings.append("SETTINGS=../shop/fairbox.json")
     done = subprocess.run(
         ["make", "--dry-run", "deploy", *settings],
         cwd=ROOT,
@@ -101,5 +101,5 @@ def test_make_deploy_passes_on_what_it_is_told() -> None:
         check=True,
     )
     (line,) = (one for one in done.stdout.split("\n") if "scripts/deploy.py" in one)
-    assert "-c profile=production -c region=eu-west-1" in line
+    assert "-c profile=production -c region=eu-west-1 --settings ../shop/fairbox.json" in line
     assert "--yes --adopt" in " ".join(done.stdout.replace("\\\n", " ").split())

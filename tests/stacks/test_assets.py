@@ -11,9 +11,9 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from fairbox_cdk import assets
+from fairbox_cdk.packages import JOBS, build_code
 
-from stacks import assets
-from stacks.packages import JOBS, build_code
 from tests.stacks.conftest import ROOT
 
 if TYPE_CHECKING:

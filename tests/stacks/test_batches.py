@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -125,6 +124,6 @@ def test_settings_reach_the_cleanup(local_assembly: Assembly, assembly: Assembly
 
 
 def test_batches_are_built_before_the_delivery_that_sends_acks(assembly: Assembly) -> None:
-    manifest = json.loads((assembly.folder / "manifest.json").read_text())["artifacts"]
-    assert "FairboxBatches" in manifest["FairboxDelivery"]["dependencies"]
-    assert "FairboxDelivery" not in manifest["FairboxBatches"]["dependencies"]
+    batches, delivery = (assembly.artifacts[f"Fairbox{part}"] for part in ("Batches", "Delivery"))
+    assert batches["id"] in delivery["dependencies"]
+    assert delivery["id"] not in batches["dependencies"]

@@ -9,9 +9,9 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from fairbox_cdk.config import Config, config_from_context, load_context
 
 from scripts.template_changes import changes_of
-from stacks.config import Config, config_from_context, load_context
 from tests.stacks.conftest import ROOT, synthesise
 
 if TYPE_CHECKING:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from fairbox_cdk import checks
+from fairbox_cdk.config import Config, ConfigError, config_from_context, load_context
 
-from stacks import checks
-from stacks.config import Config, ConfigError, config_from_context, load_context
 from tests.stacks.conftest import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def read(**overrides: Any) -> Config:
@@ -186,7 +189,7 @@ def test_a_detail_that_is_none_is_refused_with_those_that_there_are() -> None:
     with pytest.raises(ConfigError) as refused:
         read(metrics_detail="most")
     assert str(refused.value) == (
-        "cdk context 'metrics_detail': is 'most', expected one of totals, busiest, all"
+        "setting 'metrics_detail': is 'most', expected one of totals, busiest, all"
     )
 
 
@@ -238,11 +241,29 @@ def test_an_unknown_key_of_the_command_line_is_refused_with_its_like() -> None:
     assert read(**own) == read()
 
 
-def test_a_setting_that_the_default_profile_lacks_is_missing() -> None:
-    context = load_context(ROOT / "cdk.json", {})
-    default = {k: v for k, v in context["profiles"]["default"].items() if k != "log_level"}
-    with pytest.raises(ConfigError, match=r"log_level.*missing"):
-        config_from_context(context | {"profiles": {"default": default}})
+def test_a_file_of_settings_is_a_profile_under_its_name(tmp_path: Path) -> None:
+    file = tmp_path / "shop.json"
+    file.write_text('{"name": "Shop", "alarm_dead_count": 3}')
+    context = load_context(ROOT / "cdk.json", {"log_level": "DEBUG"}, settings=file)
+    assert context["profile"] == "shop.json"
+    assert config_from_context(context) == read(name="Shop", alarm_dead_count=3, log_level="DEBUG")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('["Shop"]', "no JSON object"),
+        ('{"name": ', "cannot be read"),
+        ('{"nam": "Shop"}', "'nam': is not a setting; did you mean 'name'"),
+    ],
+)
+def test_a_file_that_holds_no_settings_is_refused(tmp_path: Path, text: str, reason: str) -> None:
+    file = tmp_path / "shop.json"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=reason):
+        config_from_context(load_context(ROOT / "cdk.json", {}, settings=file))
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_context(ROOT / "cdk.json", {}, settings=tmp_path / "none.json")
 
 
 def test_private_addresses_are_for_functions_in_a_network_wherever_it_is_deployed() -> None:

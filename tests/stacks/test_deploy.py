@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -77,8 +78,10 @@ class Deployer:
         self.capsys = capsys
         self.functions: Any = Lambda(1000)
         self.emr: Any = Emr(RELEASE)
+        self.synthesised: list[list[str]] = []
         self.deployed: list[list[str]] = []
         self.regions: list[str] = []
+        self.failing = ""
         self.asked: list[str] = []
 
     def client(self, service: str, region: str | None) -> Any:
@@ -86,10 +89,12 @@ class Deployer:
         return own.get(service) or boto3.client(service, region_name=region)  # type: ignore[call-overload] # the name is no literal
 
     def run(self, command: list[str], **options: Any) -> Any:
-        if "app.py" not in command:
+        if "app.py" in command:
+            self.synthesised.append(command)
+        else:
             self.deployed.append(command)
             self.regions.append(options["env"]["AWS_REGION"])
-        return subprocess.CompletedProcess(command, 0)
+        return subprocess.CompletedProcess(command, int(self.failing in command))
 
     def __call__(self, *arguments: str, answer: str | None = None) -> tuple[int, str, list[str]]:
         """Return the exit code, what was printed, and the lines of standard error."""
@@ -294,7 +299,55 @@ def test_a_pipeline_that_is_no_longer_wanted_is_said_to_stay(
     account.create_stack(StackName="FairboxPipeline", TemplateBody=template())
     run.assembly = local_assembly.folder
     _, _, err = run("--yes", "-c", "pipeline=false")
-    assert err == ["fairbox: FairboxPipeline stays: cdk destroy FairboxPipeline removes it"]
+    remedy = "aws cloudformation delete-stack --stack-name FairboxPipeline"
+    assert err == [f"fairbox: FairboxPipeline stays: {remedy}"]
+
+
+def test_an_earlier_release_goes_in_from_the_last_stack_to_the_first(
+    run: Deployer, account: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "v0.2.0").mkdir()
+    shutil.copy(deploy.ROOT / "cdk.json", tmp_path / "v0.2.0")
+    account.create_stack(StackName="FairboxDelivery", TemplateBody=template(Version="0.4.1"))
+    code, out, err = run("--yes", "--backwards", "--root", "v0.2.0")
+    assert code == 0
+    assert run.synthesised[0][0] == str(tmp_path / "v0.2.0/.venv/bin/python")
+    assert "  release 0.4.1 is replaced by 0.2.0" in out.splitlines()
+    (note,) = err
+    assert note.startswith("fairbox: roll back the producers to 0.2.0 first, and wait for")
+    stacks = [command[3] for command in run.deployed]
+    assert [command[:3] for command in run.deployed] == [["CDK", "deploy", "--exclusively"]] * 7
+    assert stacks[-1] == "Fairbox/Storage"
+    assert stacks.index("Fairbox/Access") < stacks.index("Fairbox/Api")
+    assert stacks.index("Fairbox/Api") < stacks.index("Fairbox/Delivery")
+    assert stacks.index("Fairbox/Delivery") < stacks.index("Fairbox/Batches")
+
+
+@pytest.mark.parametrize(("before", "said"), [("0.1.4", 0), ("0.3.0", 0), ("0.0.9", 1)])
+def test_a_long_way_is_gone_in_steps(run: Deployer, account: Any, before: str, said: int) -> None:
+    account.create_stack(StackName="FairboxDelivery", TemplateBody=template(Version=before))
+    _, out, err = run("--yes")
+    assert f"  release {before} is replaced by 0.2.0" in out.splitlines()
+    notes = ["fairbox: upgrade minor versions one after the other: docs/how-to/upgrade.md"]
+    assert err == notes[:said]
+
+
+def test_the_way_back_stops_where_a_stack_fails(run: Deployer) -> None:
+    run.failing = "Fairbox/Api"
+    assert run("--yes", "--backwards")[0] == 1
+    assert run.deployed[-1][3] == "Fairbox/Api"
+    assert "Fairbox/Delivery" not in [command[3] for command in run.deployed]
+
+
+def test_settings_may_lie_in_a_file_outside_the_clone(
+    run: Deployer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "shop.json").write_text('{"name": "Shop"}')
+    monkeypatch.chdir(tmp_path)
+    _, out, _ = run("--settings", "shop.json", answer="n")
+    assert out.startswith("fairbox: deployment Shop (profile shop.json) ")
+    assert run.synthesised[0][2:4] == ["--settings", str(tmp_path / "shop.json")]
 
 
 class TestQuotas:

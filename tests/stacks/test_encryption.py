@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from fairbox_cdk.components.encryption import key_actions
 
-from stacks.components.encryption import key_actions
 from tests.stacks.assembly import listed, plain
 from tests.stacks.conftest import synthesise
 
@@ -99,8 +98,7 @@ def test_tables_queues_buckets_and_the_archive_s_stream_are_under_it(keyed: Asse
 def test_the_key_has_a_stack_of_its_own_that_outlives_the_setting(keyed: Assembly) -> None:
     ((name, _),) = keyed.of_type("AWS::KMS::Key").items()
     assert name == "FairboxKey/Key"
-    manifest = json.loads((keyed.folder / "manifest.json").read_text())["artifacts"]
-    assert manifest["FairboxKey"]["properties"]["terminationProtection"] is True
+    assert keyed.artifacts["FairboxKey"]["properties"]["terminationProtection"] is True
 
 
 @pytest.mark.extended  # a synthesis of its own

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from fairbox.model.deployment import DEFAULT_NAME
 from fairbox.observability import metrics
+from fairbox_cdk.components import metrics as shown
 
-from stacks.components import metrics as shown
 from tests.stacks.assembly import plain, variables
 from tests.stacks.conftest import ROOT, SETTINGS, synthesise
 

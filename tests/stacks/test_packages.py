@@ -10,9 +10,9 @@ import zipfile
 from typing import TYPE_CHECKING
 
 import pytest
+from fairbox_cdk import packages
+from fairbox_cdk.assets import LIBRARY, AssetError
 
-from stacks import packages
-from stacks.assets import LIBRARY, AssetError
 from tests.stacks.conftest import ROOT
 
 if TYPE_CHECKING:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from stacks.components import permissions as may
+from fairbox_cdk.components import permissions as may
+
 from tests.stacks.assembly import plain
 from tests.stacks.conftest import ACCOUNT
 from tests.stacks.wildcards import INTERFACES, TRACES

@@ -7,9 +7,9 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from fairbox_cdk.config import Config
 
 from tests.stacks.assembly import plain
-from tests.stacks.conftest import ROOT
 
 if TYPE_CHECKING:
     from tests.stacks.assembly import Assembly
@@ -115,8 +115,7 @@ def test_the_snapshot_comes_first_and_one_run_of_all_jobs_last(machine: dict[str
 def test_the_archive_has_time_to_hold_what_the_snapshot_no_longer_has(
     machine: dict[str, Any],
 ) -> None:
-    config = json.loads((ROOT / "cdk.json").read_text())["context"]["profiles"]["default"]
-    buffered = config["archive_buffer_seconds"] + config["mark_delivered_window_seconds"]
+    buffered = Config().archive_buffer_seconds + Config().mark_delivered_window_seconds
     assert machine["States"]["ArchiveCatchesUp"]["Seconds"] >= buffered + 300
 
 

@@ -7,7 +7,7 @@ from importlib.metadata import distribution
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stacks.packages import REQUIREMENTS, PipelinePackage, build_code, write_zip
+from fairbox_cdk.packages import REQUIREMENTS, PipelinePackage, build_code, write_zip
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

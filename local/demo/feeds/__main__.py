@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fairbox import Feed, FeedFull, Feeds
 from fairbox.settings import Settings
+from fairbox_cdk.node import bin_folder
 from rich.console import Console
 from rich.table import Table
 
@@ -24,7 +25,6 @@ from local.demo.plan import key_of
 from local.engines.payloads import load
 from local.gateway.web_server import WebServer
 from local.workspace import LocalError, Workspace, choose_port
-from stacks.node import bin_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -7,11 +7,10 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fairbox_cdk.node import bin_folder
 from starlette.applications import Starlette
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
-
-from stacks.node import bin_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

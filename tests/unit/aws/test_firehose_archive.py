@@ -14,9 +14,9 @@ from fairbox.aws.firehose_archive import MEMBER_BYTES, RECORD_BYTES, FirehoseArc
 from fairbox.aws.s3_archive import WAITING, Moved, S3Archive
 from fairbox.errors import Unavailable
 from fairbox.testing import ManualClock
+from fairbox_cdk.components.archive import PREFIX
 
 from local.engines.firehose import expand_prefix, throttled
-from stacks.components.archive import PREFIX
 from tests.support.archive import (
     ARCHIVE,
     FAILURES,

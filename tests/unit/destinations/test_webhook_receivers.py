@@ -13,8 +13,8 @@ import uvicorn
 from fairbox.destinations.outbound import Caller, Url
 from fairbox.destinations.webhook import Webhook
 from fairbox.dispatch.ports import TAKEN
+from fairbox_cdk.node import bin_folder
 
-from stacks.node import bin_folder
 from tests.support.destination_examples import FixedClock, stored
 from tests.support.webhook_server import certificate, contexts
 

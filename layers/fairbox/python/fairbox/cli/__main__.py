@@ -37,7 +37,7 @@ def main() -> None:
         if extra is None:
             raise
         name = (error.name or "").replace("_", "-")
-        sys.exit(f"fairbox: {name} is missing: pip install 'fairbox[{extra}]'")
+        sys.exit(f"fairbox: {name} is missing: install Fairbox with its extra {extra!r}")
 
 
 def _prepare_streams() -> None:

@@ -194,6 +194,6 @@ def _websockets() -> Any:
         import websockets.sync.client  # noqa: PLC0415
         import websockets.uri  # noqa: PLC0415
     except ModuleNotFoundError as error:
-        text = "websockets is missing: pip install 'fairbox[feeds]'"
+        text = "websockets is missing: install Fairbox with its extra 'feeds'"
         raise ModuleNotFoundError(text, name="websockets") from error
     return websockets

@@ -81,7 +81,7 @@ def make_token(keys: TokenKeys, user: str, allow: Sequence[str], ttl: int, now: 
     try:
         import jwt  # noqa: PLC0415 - an extra, which only tokens need
     except ImportError:
-        raise NotConfigured("package PyJWT (pip install 'fairbox[feeds]')") from None
+        raise NotConfigured("package PyJWT (install Fairbox with its extra 'feeds')") from None
 
     id_, key = keys.current()
     payload = {"sub": user, "allow": list(claims.allow), "exp": int(now) + ttl}

@@ -1,1 +1,0 @@
-"""The infrastructure: stacks wire what the components build."""
