@@ -188,9 +188,15 @@ simulate: env
 
 N ?=
 
+.PHONY: announced
+announced:
+	@test -e .local/stamps/demo || \
+	  echo "fairbox: the first run downloads 830 MB into this folder, which takes 1.7 GB then"
+	@echo "fairbox: the demo itself takes about a minute and a half on two cores"
+
 .PHONY: demo
-demo: .local/stamps/local
-	@$(MAKE) --no-print-directory --jobs 3 .local/stamps/demo fetch assembly
+demo: announced .local/stamps/local
+	@$(MAKE) --silent --no-print-directory --jobs 3 .local/stamps/demo fetch assembly
 	@$(RUN) -m local.demo $(if $(N),-n $(N))
 
 WAIT ?=

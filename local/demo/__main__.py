@@ -23,7 +23,7 @@ from local.accounting.meter import Meter
 from local.accounting.queues import create_bus
 from local.application import LocalApplication
 from local.cloudformation.synthesis import synthesise
-from local.demo import history, plan
+from local.demo import history, plan, unloaded
 from local.demo.account import Summary, account
 from local.demo.arrivals import Arrivals, QueueReader, WebhookSink
 from local.demo.fanout import SUBSCRIPTION, FanOut, FanOutResult
@@ -85,7 +85,9 @@ class Demo:
             for subscription in subscriptions:
                 wanted[subscription.topic] |= {subscription.name}
             producer = Producer(outbox, app.clients["dynamodb"], app.api_url)
+            alone = self._one_by_one(app, outbox)
             meter.reset()
+
             self._flow(app, producer, samples, wanted)
             expected = {(ref.id, name) for ref in producer.sent for name in wanted[ref.topic]}
             recorded = self._wait_recorded(outbox, expected)
@@ -96,10 +98,14 @@ class Demo:
             recorded = self._wait_recorded(outbox, expected) and recorded
             problems = self._check(app, outbox, producer, recorded=recorded) + fan_out.problems()
             summary = replace(
-                summary, batch_items=fan_out.items, batch_completions=fan_out.completions
+                summary,
+                unloaded_p50_ms=alone.p50_ms,
+                batch_items=fan_out.items,
+                batch_completions=fan_out.completions,
             )
             kept = history.keep(app, self._workspace.root / "demo")
-        problems += self._look_back(kept, len(producer.sent) + len(fan_out.sent))
+        added = len(alone.sent) + len(producer.sent) + len(fan_out.sent)
+        problems += self._look_back(kept, added)
         self._finish(summary, problems)
 
     def _start(self, stack: ExitStack, assembly: Path) -> tuple[Meter, LocalApplication]:
@@ -176,6 +182,18 @@ class Demo:
         )
         outbox.add_subscriptions(subscriptions)
         return subscriptions
+
+    def _one_by_one(self, app: LocalApplication, outbox: Outbox) -> unloaded.Unloaded:
+        """Measure messages that wait for nothing; what follows is a storm on a few cores."""
+        with self._console.status("one message at a time"):
+            measured = unloaded.measure(app.clients["sqs"], outbox)
+        self._say(
+            f"one message at a time: {measured.p50_ms:.0f} ms from the call to the queue, at the"
+            f" median of {unloaded.COUNT}"
+        )
+        # their bookkeeping is not the storm's
+        self._wait_recorded(outbox, {(id_, unloaded.SUBSCRIPTION) for id_ in measured.sent})
+        return measured
 
     def _flow(
         self,

@@ -35,6 +35,7 @@ class Summary:
     calls_per_message: float
     p50_ms: float
     p99_ms: float
+    unloaded_p50_ms: float = 0.0
     batch_items: int = 0
     batch_completions: int = 0
 

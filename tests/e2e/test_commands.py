@@ -31,6 +31,7 @@ SUMMARY = {
     "calls_per_message",
     "p50_ms",
     "p99_ms",
+    "unloaded_p50_ms",
 }
 
 
@@ -104,6 +105,7 @@ def test_the_demo_ends_well_and_writes_its_summary(moved: Workspace) -> None:
     assert (summary["messages"], summary["lost"], summary["out_of_order"]) == (60, 0, 0)
     assert summary["deliveries"] >= 60
     assert summary["wru_per_message"] > 0
+    assert summary["unloaded_p50_ms"] > 0
     assert 0 < summary["p50_ms"] <= summary["p99_ms"]
     assert "killed the relay" in demo.stdout
     assert summary["batch_items"] > 60
