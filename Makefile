@@ -55,10 +55,13 @@ fetch: .local/stamps/local
 assembly: .local/stamps/local
 	@$(RUN) -m local synthesise
 
+# TOPIC/SUBSCRIPTION=whsec_..., or several with commas between
+WEBHOOK_SECRET ?=
+
 .PHONY: up
 up: .local/stamps/local
 	@$(ENGINES) --only dynamodb
-	@$(RUN) -m local up
+	@FAIRBOX_LOCAL_WEBHOOK_SECRET="$(WEBHOOK_SECRET)" $(RUN) -m local up
 
 .PHONY: down
 down: .local/stamps/local

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import uuid
 from datetime import UTC, datetime
 from pathlib import Path
 
-from local.cloudformation.synthesis import synthesise
+from local.cloudformation.synthesis import PROFILE, synthesise
 from local.engines.endpoints import dynamodb_client
 from local.engines.export import export_tables
 from local.supervisor import State, Supervisor
+from local.webhooks import SECRET_VARIABLE, keys_of, settings_of
 from local.workspace import LocalError, Workspace
 
 
@@ -63,8 +65,17 @@ def _up(supervisor: Supervisor, workspace: Workspace, *, durable: bool) -> None:
     if state is not None:
         print("fairbox: runs already")
     else:
-        state = supervisor.start(synthesise(workspace), durable=durable)
+        state = supervisor.start(_assembly(workspace), durable=durable)
     _show(state, workspace)
+
+
+def _assembly(workspace: Workspace) -> Path:
+    """Synthesise the application; with keys for webhooks, with the settings for them."""
+    text = os.environ.get(SECRET_VARIABLE, "")
+    if not keys_of(text):
+        return synthesise(workspace)
+    context = {**PROFILE, **settings_of(text)}
+    return synthesise(workspace, context=context, name="cdk.signing.out")
 
 
 def _export(supervisor: Supervisor, folder: Path) -> None:

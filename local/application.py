@@ -35,6 +35,7 @@ from local.gateway.throttling import read_throttle
 from local.gateway.web_server import WebServer
 from local.gateway.websocket_api import SERVER_SETTINGS, WebSocketGateway, read_websocket_api
 from local.triggers.attach import Trigger, attach
+from local.webhooks import keep_keys
 from local.workspace import LOOPBACK, LocalError, Ports, Workspace, choose_port
 
 if TYPE_CHECKING:
@@ -69,7 +70,8 @@ class Options:
     `durable` is a folder for the tables, or True to keep them below the workspace; False keeps
     them in memory. `dynamodb_endpoint` is the address of an engine that is already running.
     `proxy` takes the engine's endpoint and returns the one for the functions, so that faults can
-    be injected. `attach` makes the triggers, by default those of `local.triggers`.
+    be injected. `attach` makes the triggers, by default those of `local.triggers`. `webhook_keys`
+    are those of `local.webhooks`, for an assembly with its settings.
     """
 
     ports: Ports = field(default_factory=Ports.free)
@@ -81,6 +83,7 @@ class Options:
     proxy: Callable[[str], str] | None = None
     rng: random.Random = field(default_factory=lambda: random.Random(0))  # noqa: S311 - no secret
     new_id: Callable[[], str] = lambda: str(uuid.uuid4())
+    webhook_keys: str = ""
 
     @property
     def folder(self) -> Path | None:
@@ -159,6 +162,7 @@ class LocalApplication:
         self.clients = self.endpoints.clients()
         create_tables(self.template, self.clients["dynamodb"])
         create_services(self.template, self.clients)
+        keep_keys(options.webhook_keys, self.clients["secretsmanager"])
         self._start_firehose(stack, firehose_port)
         self._start_functions(stack, functions_port)
         self._start_api(stack, api_port)

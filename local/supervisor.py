@@ -19,6 +19,7 @@ import psutil
 
 from local.application import LocalApplication, Options
 from local.engines.servers import ENDPOINT_VARIABLE
+from local.webhooks import SECRET_VARIABLE
 from local.workspace import REPOSITORY, LocalError, Ports, Workspace
 
 if TYPE_CHECKING:
@@ -143,6 +144,7 @@ class Supervisor:
             durable=durable,
             dynamodb_endpoint=os.environ.get(ENDPOINT_VARIABLE) or None,
             workspace=self._workspace,
+            webhook_keys=os.environ.get(SECRET_VARIABLE, ""),
         )
         with self._exclusively():
             self._write(State(pid=os.getpid()))
