@@ -177,6 +177,15 @@ class TestCancelling:
         setup.outbox.cancel([ref], reason="changed")
         assert setup.items() == []
 
+    def test_a_reason_that_is_too_long_is_refused_and_nothing_is_cancelled(
+        self, setup: Setup
+    ) -> None:
+        setup.topic()
+        ref = setup.outbox.add(setup.message())
+        with pytest.raises(InvalidInput, match="reason"):
+            setup.outbox.cancel([ref], reason="x" * 257)
+        assert setup.outbox.get(ref) is not None
+
     def test_cancelling_what_is_being_cancelled_elsewhere_is_refused(self, setup: Setup) -> None:
         setup.topic()
         ref = setup.outbox.add(setup.message())

@@ -195,6 +195,7 @@ def test_a_missing_uv_is_named_with_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "uv", None)  # as where the package is not installed
     with pytest.raises(assets.AssetError, match="make env"):
         assets.find_uv(tmp_path)
 

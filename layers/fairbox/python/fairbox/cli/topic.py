@@ -68,7 +68,10 @@ def create(
     ] = None,
     base: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", help=f"The first pause's upper bound; {_RETRY.base:g}."),
+        typer.Option(
+            metavar="SECONDS",
+            help=f"The shortest pause; the first is up to twice as long; {_RETRY.base:g}.",
+        ),
     ] = None,
     cap: Annotated[
         float | None,

@@ -23,6 +23,7 @@ from fairbox.errors import (
     Unreadable,
 )
 from fairbox.model.ids import sent_at
+from fairbox.model.messages import check_text
 from fairbox.model.stored_messages import StoredMessage
 from fairbox.settings import DOORBELL_QUEUE_URL
 
@@ -63,10 +64,12 @@ class ManualDelivery(OutboxPart):
         """Remove messages from the outbox undelivered (2 WRU each; ordered pulled topics 5).
 
         Raises:
+            InvalidInput: the reason is over 256 bytes; nothing is cancelled.
             MessagesNotFound: some were not outstanding; `.missing` names them. The others are
                 cancelled.
             MessagesClaimed: consumers hold some; `.claimed` names them. The others are cancelled.
         """
+        check_text("reason", reason)
         wanted = list(dict.fromkeys(refs))
         found = {ref: self._cancel(ref, reason) for ref in wanted}
         # every reader of a marked message finishes the work, so that messages that are left

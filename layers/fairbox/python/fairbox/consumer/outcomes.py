@@ -181,7 +181,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def clean(reason: str) -> str:
-    """Return a reason as the queue keeps it: one line of at most `MAX_REASON_BYTES` of UTF-8."""
+    """Return a reason in one line of at most `MAX_REASON_BYTES` of UTF-8."""
     line = _CONTROL.sub(" ", reason).strip()
     data = line.encode(errors="replace")
     return data[:MAX_REASON_BYTES].decode(errors="ignore")

@@ -88,7 +88,7 @@ class RetryPolicy:
 
     Attributes:
         max_attempts: attempts before a message dies, 1 to 1,000.
-        base: seconds of the first backoff's upper bound.
+        base: seconds that no backoff falls below; the first is up to twice as long.
         cap: seconds that no backoff exceeds.
     """
 
