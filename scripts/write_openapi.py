@@ -30,6 +30,7 @@ whole of it, field by field, is [openapi.json](openapi.json), which the API serv
 
 {description}
 
+[`examples/http`](../../examples/http/README.md) calls it with curl and from Node.
 Times are integers, milliseconds since 1970 UTC. What the document says is held against what the API
 answers: see [how it is fuzzed](../how-to/fuzz.md).
 """

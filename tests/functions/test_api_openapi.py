@@ -64,6 +64,21 @@ def test_every_operation_tells_what_the_gateway_says_itself() -> None:
             assert said == {"schema": {"$ref": "#/components/schemas/GatewayOut"}}, path
 
 
+def test_every_body_has_an_example_that_its_schema_takes() -> None:
+    schemas = {"$defs": DOCUMENT["components"]["schemas"]}
+    shown = 0
+    for item in DOCUMENT["paths"].values():
+        for operation in item.values():
+            for kind, told in operation.get("requestBody", {}).get("content", {}).items():
+                if kind == "*/*":
+                    continue
+                text = json.dumps(told["schema"] | schemas)
+                schema = json.loads(text.replace("#/components/schemas/", "#/$defs/"))
+                jsonschema.validate(told["example"], schema)
+                shown += 1
+    assert shown == 23
+
+
 def test_numbers_that_are_sent_have_bounds_in_the_document() -> None:
     """Else a client that keeps to the document is refused, and no test tries the boundaries."""
     unbounded = set()

@@ -9,6 +9,7 @@ from pydantic.json_schema import models_json_schema
 
 from fairbox.api import (
     batch_models,
+    examples,
     feed_routes,
     models,
     operation_models,
@@ -382,7 +383,8 @@ def _add_gateway(answers: Schema) -> None:
 def _request_body(name: str) -> Schema | None:
     if name in _BODIES:
         model, required = _BODIES[name]
-        return _json_body(model.__name__, required=required)
+        content = {"schema": _ref(model.__name__), "example": examples.BODIES[name]}
+        return {"required": required, "content": {JSON_TYPE: content}}
     if name != "publish_messages":
         return None
     events = {"type": "array", "items": _ref("CloudEvent"), "maxItems": MAX_BATCH}
@@ -391,16 +393,12 @@ def _request_body(name: str) -> Schema | None:
         "description": "A message as JSON, a CloudEvent in structured mode, a batch of them, or any"
         " bytes with the attributes of a CloudEvent in headers `ce-...` (binary mode).",
         "content": {
-            JSON_TYPE: {"schema": _ref("MessageIn")},
-            STRUCTURED_TYPE: {"schema": _ref("CloudEvent")},
-            BATCH_TYPE: {"schema": events},
+            JSON_TYPE: {"schema": _ref("MessageIn"), "example": examples.MESSAGE},
+            STRUCTURED_TYPE: {"schema": _ref("CloudEvent"), "example": examples.EVENT},
+            BATCH_TYPE: {"schema": events, "example": [examples.EVENT]},
             "*/*": {"schema": {}},
         },
     }
-
-
-def _json_body(model: str, *, required: bool) -> Schema:
-    return {"required": required, "content": {JSON_TYPE: {"schema": _ref(model)}}}
 
 
 def _ref(model: str) -> Schema:
