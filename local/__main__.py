@@ -13,7 +13,7 @@ from local.cloudformation.synthesis import PROFILE, synthesise
 from local.engines.endpoints import dynamodb_client
 from local.engines.export import export_tables
 from local.supervisor import State, Supervisor
-from local.webhooks import SECRET_VARIABLE, keys_of, settings_of
+from local.webhooks import SECRET_VARIABLE, SETTINGS, keys_of
 from local.workspace import LocalError, Workspace
 
 
@@ -71,11 +71,9 @@ def _up(supervisor: Supervisor, workspace: Workspace, *, durable: bool) -> None:
 
 def _assembly(workspace: Workspace) -> Path:
     """Synthesise the application; with keys for webhooks, with the settings for them."""
-    text = os.environ.get(SECRET_VARIABLE, "")
-    if not keys_of(text):
+    if not keys_of(os.environ.get(SECRET_VARIABLE, "")):
         return synthesise(workspace)
-    context = {**PROFILE, **settings_of(text)}
-    return synthesise(workspace, context=context, name="cdk.signing.out")
+    return synthesise(workspace, context=PROFILE | SETTINGS, name="cdk.signing.out")
 
 
 def _export(supervisor: Supervisor, folder: Path) -> None:

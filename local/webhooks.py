@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from fairbox.errors import InvalidInput
 from fairbox.model.signatures import parse_secret
@@ -12,13 +12,11 @@ from fairbox.model.signatures import parse_secret
 from local.cloudformation.identities import ACCOUNT, REGION
 from local.workspace import LocalError
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 SECRET_VARIABLE: Final = "FAIRBOX_LOCAL_WEBHOOK_SECRET"  # noqa: S105 - a variable's name
 NAME: Final = "webhooks-local1"
 _NAME: Final = re.compile(r"[\w.-]+/[\w.-]+")
-ARN: Final = f"arn:aws:secretsmanager:{REGION}:{ACCOUNT}:secret:{NAME}"
+SETTINGS: Final = {"webhook_secrets": f"arn:aws:secretsmanager:{REGION}:{ACCOUNT}:secret:{NAME}"}
+"""The settings with which the application signs webhooks."""
 
 
 def keys_of(text: str) -> dict[str, list[str]]:
@@ -41,12 +39,7 @@ def keys_of(text: str) -> dict[str, list[str]]:
     return keys
 
 
-def settings_of(text: str) -> Mapping[str, str]:
-    """Return the settings with which the application signs webhooks."""
-    return {"webhook_secrets": ARN} if text else {}
-
-
 def keep_keys(text: str, secretsmanager: Any) -> None:
-    """Keep the keys where the functions look for them."""
-    if text:
-        secretsmanager.create_secret(Name=NAME, SecretString=json.dumps(keys_of(text)))
+    """Keep the keys, if there are any, where the functions look for them."""
+    if keys := keys_of(text):
+        secretsmanager.create_secret(Name=NAME, SecretString=json.dumps(keys))

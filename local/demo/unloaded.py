@@ -22,7 +22,6 @@ COUNT: Final = 20
 _BODY: Final = b'{"order": "7", "total": 42}'
 _LONGEST: Final = 200.0
 """A message that the stream missed is found by a sweep, when it is a minute old."""
-_PAUSE: Final = 0.005
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +58,11 @@ def _arrived(sqs: Any, queue: str, id_: str) -> float:
     end = time.monotonic() + _LONGEST
     while time.monotonic() < end:
         answer = sqs.receive_message(
-            QueueUrl=queue, MaxNumberOfMessages=10, AttributeNames=["SentTimestamp"]
+            QueueUrl=queue, WaitTimeSeconds=20, AttributeNames=["SentTimestamp"]
         )
         messages = answer.get("Messages", [])
         delete_received(sqs, queue, messages)
         for message in messages:
             if event_of(message["Body"], from_bus=False).id == id_:
                 return float(message["Attributes"]["SentTimestamp"])
-        time.sleep(_PAUSE)
     raise LocalError(f"a message alone did not arrive within {_LONGEST:.0f} s")
