@@ -116,7 +116,7 @@ def _versions(root: Path, version: str) -> Iterator[str]:
     if script != version:
         yield f"clients/js/package.json has version {script}, expected {version}"
     # a release goes with itself: other versions of the library lack what the stacks ask of it
-    for folder in ("stacks", "pipeline"):
+    for folder in ("stacks", "pipeline", "simulation"):
         if f'"fairbox=={version}"' not in (root / folder / "pyproject.toml").read_text("utf-8"):
             yield f"{folder}/pyproject.toml asks for another fairbox than {version}"
 

@@ -186,7 +186,8 @@ class Fairbox(Construct):
             kinds = "a queue, topic, event bus, stream or function"
             raise TypeError(f"destination is {type(destination).__name__}, expected {kinds}")
         stack = Stack.of(destination)
-        if {stack.account, stack.region} != {self.delivery.account, self.delivery.region}:
+        home = (self.delivery.account, self.delivery.region)
+        if (stack.account, stack.region) != home:
             where = f"{stack.stack_name} is of another account or region than {self.config.name}"
             raise ValueError(f"{where}: put the destination's ARN into setting destinations")
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fairbox_cdk import packages
 from fairbox_cdk.assets import find_uv
 
 ROOT = Path(__file__).parents[2]
@@ -140,6 +141,9 @@ def test_the_stacks_of_the_package_are_those_of_the_clone(dist: Path, tmp_path: 
     (wheel,) = dist.glob("fairbox_cdk-*.whl")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "package")
+    # the setting `pipeline` would install its environment
+    for part in (packages.ENTRY, packages.REQUIREMENTS, packages.JOBS / "cli.py"):
+        assert (tmp_path / "package/fairbox_cdk/sources" / part).is_file()
     program = tmp_path / "app.py"
     program.write_text(SYNTHESIS)
     templates = []
