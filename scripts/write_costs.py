@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -11,44 +10,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import topics
 from benchmarks.cost_scenarios import SCENARIOS, measure
+from scripts.marked_parts import run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator
 
-PAGE: Final = Path(__file__).resolve().parent.parent / "docs/explanation/costs.md"
-_NOTE: Final = "<!-- written by scripts/write_costs.py: {} -->"
-_END: Final = "<!-- end -->"
 _SECONDS: Final = 20
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the tables; with `--check` write nothing, and return 1 when one is stale."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when stale")
-    parser.add_argument("--page", type=Path, default=PAGE, help="where to (%(default)s)")
-    chosen = parser.parse_args(arguments)
-    before = chosen.page.read_text(encoding="utf-8")
-    text = before
-    for name, table in TABLES.items():
-        text = _replaced(text, name, table())
-    if text == before:
-        return 0
-    if chosen.check:
-        print(f"{chosen.page.name}: stale: run scripts/write_costs.py")
-        return 1
-    chosen.page.write_text(text, encoding="utf-8")
-    print(f"{chosen.page.name}: written")
-    return 0
-
-
-def _replaced(text: str, name: str, lines: Iterator[str]) -> str:
-    """Return a page with the lines between the marks of a table."""
-    note = _NOTE.format(name)
-    head, found, rest = text.partition(f"{note}\n")
-    if not found:
-        raise SystemExit(f"write_costs: the page has no line {note}")
-    _, _, tail = rest.partition(_END)
-    return f"{head}{note}\n\n" + "\n".join(lines) + f"\n\n{_END}{tail}"
 
 
 def _kinds() -> Iterator[str]:
@@ -80,7 +47,7 @@ def _topics() -> Iterator[str]:
             yield f"| {size:,} | {shown} | {' | '.join(row)} | {start:.0f} |"
 
 
-TABLES: Final[dict[str, Callable[[], Iterator[str]]]] = {"kinds": _kinds, "topics": _topics}
+PAGES: Final = {"docs/explanation/costs.md": {"kinds": _kinds, "topics": _topics}}
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run("write_costs.py", PAGES))

@@ -1,8 +1,7 @@
-"""Write the reference page of the IAM policies from the templates, or check it (`--check`)."""
+"""Write the policies of the IAM page from the templates, or check them (`--check`)."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -15,11 +14,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from fairbox_cdk.node import use_bundled_node
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from scripts.marked_parts import ROOT, run
 
-ROOT: Final = Path(__file__).resolve().parent.parent
-PAGE: Final = ROOT / "docs/reference/iam.md"
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PAGE: Final = "docs/reference/iam.md"
 STACK: Final = "FairboxAccess"
 _IMPORTED = re.compile(r"Fairbox\w+:ExportsOutput(?:Ref|FnGetAtt)([A-Za-z]+?)[0-9A-F]{8}(Arn)?.*")
 _ARNS: Final = {
@@ -33,52 +33,20 @@ _ARNS: Final = {
     "DoorbellsNow": "arn:${Partition}:sqs:${Region}:${Account}:${Doorbells}",
     "DoorbellsLater": "arn:${Partition}:sqs:${Region}:${Account}:${LaterDoorbells}",
 }
-_INTRODUCTION: Final = """\
-# IAM policies
-
-*Written by `scripts/write_iam.py` from the synthesised templates.*
-
-Stack `FairboxAccess` has a managed policy for each kind of user; its outputs give their ARNs, to
-be attached to your roles. Below they stand as JSON, with the resources of your deployment written
-as `${...}`: the names of the tables, of the buckets, of the queues of doorbells and of acks, and of
-the HTTP API. What concerns feeds, policy `TokenIssuer` too, is there only with setting `feeds`.
-
-What a policy names is what the library calls: a test runs every call of each kind of user and
-compares. Producers and consumers are held to the partitions of the tables that they need
-(`dynamodb:LeadingKeys`), so neither can change a topic, nor a consumer publish.
-
-A consumer writes into the groups of batches, where the message that it gives up carries an item,
-and not into their roots: it cannot seal or cancel one. Items that it works off by itself it acks
-through the ack queue. Who opens batches by the library has what an operator has; a producer does it
-over HTTP.
-
-A producer reads topics and counts, and no bodies. One thing IAM cannot forbid: a write whose
-condition fails may ask for the item that made it fail (`ReturnValuesOnConditionCheckFailure`), so
-who may put can read a message whose id, topic and shard he knows. Whoever publishes to feeds by the
-library reads their newest messages, because it numbers its own behind them; a service that must not
-publishes to a topic of the outbox, and the topic's subscription `feed:NAME` does the rest.
-
-`TokenIssuer` is for the service that knows your users. Who has it can make a token for any user and
-for all topics, so who has it may read all feeds.
-"""
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the page; with `--check` write nothing, and return 1 when it is stale."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when stale")
-    parser.add_argument("--page", type=Path, default=PAGE, help="where to (%(default)s)")
-    parser.add_argument("--assembly", type=Path, help="a cloud assembly; else one is synthesised")
-    chosen = parser.parse_args(arguments)
-    text = page(chosen.assembly or synthesised())
-    if chosen.page.is_file() and chosen.page.read_text(encoding="utf-8") == text:
-        return 0
-    if chosen.check:
-        print(f"{chosen.page.name}: stale: run scripts/write_iam.py")
-        return 1
-    chosen.page.write_text(text, encoding="utf-8")
-    print(f"{chosen.page.name}: written")
-    return 0
+def policies(assembly: Path | None = None) -> Iterator[str]:
+    """Yield each kind of user's policy, of a cloud assembly or one that is synthesised now."""
+    (file,) = (assembly or synthesised()).glob(f"{STACK}*.template.json")
+    template = json.loads(file.read_text(encoding="utf-8"))
+    for resource in template["Resources"].values():
+        if resource["Type"] != "AWS::IAM::ManagedPolicy":
+            continue
+        properties = resource["Properties"]
+        kind, _, does = properties["Description"].removeprefix("Fairbox ").partition(": ")
+        yield from (f"## {kind}", "", does, "", "```json")
+        yield json.dumps(plain(properties["PolicyDocument"]), indent=2)
+        yield from ("```", "")
 
 
 def synthesised() -> Path:
@@ -93,21 +61,6 @@ def synthesised() -> Path:
     context = load_context(ROOT / "cdk.json", {"feeds": "true"})
     build_application(context=context, outdir=folder).synth()
     return folder
-
-
-def page(assembly: Path) -> str:
-    """Return the page of an assembly's templates."""
-    (file,) = assembly.glob(f"{STACK}*.template.json")
-    template = json.loads(file.read_text(encoding="utf-8"))
-    parts = [_INTRODUCTION]
-    for resource in template["Resources"].values():
-        if resource["Type"] != "AWS::IAM::ManagedPolicy":
-            continue
-        properties = resource["Properties"]
-        kind, _, does = properties["Description"].removeprefix("Fairbox ").partition(": ")
-        document = json.dumps(plain(properties["PolicyDocument"]), indent=2)
-        parts.append(f"## {kind}\n\n{does}\n\n```json\n{document}\n```\n")
-    return "\n".join(parts)
 
 
 def plain(value: Any) -> Any:
@@ -134,4 +87,4 @@ def _imported(name: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run("write_iam.py", {PAGE: {"policies": policies}}))

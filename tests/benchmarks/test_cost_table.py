@@ -6,13 +6,15 @@ import pytest
 
 from benchmarks.cost_scenarios import SCENARIOS, measure
 from benchmarks.topics import SIZES
-from scripts import write_costs
+from scripts.marked_parts import ROOT, run
+from scripts.write_costs import PAGES
 
+(PAGE,) = PAGES
 QUICK = ("queue", "webhook", "mixed")
 
 
 def rows(title: str) -> list[list[str]]:
-    lines = write_costs.PAGE.read_text(encoding="utf-8").splitlines()
+    lines = (ROOT / PAGE).read_text(encoding="utf-8").splitlines()
     return [line.strip("| ").split(" | ") for line in lines if line.startswith(f"| {title} | ")]
 
 
@@ -33,6 +35,6 @@ def test_every_kind_of_topic_and_number_of_topics_has_its_row() -> None:
 
 @pytest.mark.extended  # forty seconds of one processor
 def test_every_row_is_what_the_meter_counts(capsys: pytest.CaptureFixture[str]) -> None:
-    status = write_costs.main(["--check"])
+    status = run("write_costs.py", PAGES, ["--check"])
 
     assert status == 0, capsys.readouterr().out

@@ -662,9 +662,10 @@ def test_who_reads_everything_may_ask_all_but_about_other_services_destinations(
 
 def test_the_reference_page_has_every_check() -> None:
     page = (ROOT / "docs/reference/doctor.md").read_text()
+    text = " ".join(page.split())
     for check in checks():
         assert f"### {check.name}" in page
-        assert check.summary in page
+        assert check.summary in text
 
 
 def test_findings_are_json(world: World) -> None:

@@ -1,52 +1,6 @@
 """The errors of Fairbox: one root, each with its data as attributes.
 
-`retry` of an error says whether to make the call again, and `retry_after` after how many seconds
-at least; add a random time, so that callers do not come back all at once.
-
-- `never`: it cannot succeed until the input, the rights, the settings or what is stored change.
-- `after`: it may succeed later, as it is.
-- `same_token`: it may have been carried out. Repeat it with the same message, ids, request id and
-  token; a transaction without a token, only if its own conditions refuse a second one.
-
-Problems of the HTTP API have the same word as their member `retry`. All errors can be pickled.
-
-| error | retry | what to do |
-|---|---|---|
-| `InvalidInput`, a `ValueError` | never | correct the field |
-| - `BodyTooLarge` | never | send less, or deploy a bucket for bodies |
-| `ItemTooLarge` | never | write less into the item: it would have over 400 KB |
-| `UnknownTopic` | never | create it, or look at the name and the Region |
-| `UnknownSubscription` | never | look at the name |
-| `TopicConflict` | never | read what differs; some parts are changed by other calls |
-| - `ResizeUnderway` | after | resize again once the announced width holds |
-| `TopicIsPushed` | never | do what it says instead, or use a topic without subscriptions |
-| `TopicFull` | after | publish again later: its consumers are behind |
-| `StaleReceipt` | never | receive again: others have the messages, or nobody needs them |
-| `MessagesClaimed` | never | release them, or wait until their consumers are done |
-| `MessagesOutstanding` | never | wait until the other subscriptions have them, or cancel them |
-| `NothingToSkip` | never | nothing: the subscription does not wait for it |
-| `MessagesNotFound` | never | nothing: those named are gone |
-| `MessagesNotWritten` | same_token | call again with those named |
-| `DeadLettersUnreadable` | never | look at them: `fairbox dlq show` |
-| `Unreadable` | never | look at the item: something else than Fairbox wrote it |
-| - `NewerVersion` | never | upgrade this library |
-| `UnknownBatch` | never | look at the id: it may be deleted |
-| `UnknownItems` | never | take ids as `add` returned them |
-| - `MalformedItems` | never | take ids as `add` returned them |
-| `BatchSealed` | never | open another batch |
-| `BatchEnded` | never | nothing: it is complete, cancelled or reaped |
-| `BatchBusy` | after | call again with what is left |
-| `ParentItemTaken` | never | take another item, or the batch that it has |
-| `RequestConflict` | never | take a new request id or token for other values |
-| `UnknownFeed` | never | look at the name |
-| `FeedFull` | after | publish again later: its client has not acknowledged enough |
-| `FeedRefused` | never | read its text; for `not_allowed` look at the token |
-| `NotConfigured` | never | set what it names |
-| - `UnknownTable` | never | look at the table's name, the Region and the account |
-| `NotAllowed` | never | allow the action to the role, or give the process credentials |
-| `TransactionCancelled` | never | read `reasons`: a condition did not hold |
-| `Throttled` | after | call again later |
-| `Unavailable` | same_token | call again; `never` where the service refused the request itself |
+`docs/reference/errors.md` has a table of them, with what to do. All can be pickled.
 """
 
 from __future__ import annotations
