@@ -226,6 +226,18 @@ lint: env $(JS)/node_modules
 	@.venv/bin/lint-imports --no-cache
 	@.venv/bin/mypy
 
+# the site, for a browser without network: links, anchors and names of the library are checked
+PAGES := build/pages
+REDOC = .venv/lib/python*/site-packages/mkdocs_redoc_tag/redoc/javascripts/redoc.standalone.js
+
+.PHONY: site
+site: env
+	@rm -rf $(PAGES) && mkdir -p $(PAGES)/clients
+	@cp -R *.md LICENSE docs examples $(PAGES) && cp clients/feed_vectors.json $(PAGES)/clients
+	@cd $(PAGES)/docs/reference && (printf 'const openapi = '; cat openapi.json) > openapi.js
+	@sed 's|https://cdn.redoc.ly/[a-z/-]*.svg||' $(REDOC) >$(PAGES)/docs/reference/redoc.standalone.js
+	@NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict
+
 # twice as many as cores: they wait for engines and for the functions' processes
 WORKERS ?= 4
 PYTEST = .venv/bin/pytest -n $(WORKERS) --no-loadscope-reorder
@@ -233,7 +245,7 @@ CHOSEN = $(FOLDER) $(if $(K),-k "$(K)")
 
 # what decides, here and in CI; K=expression or FOLDER=tests/x: of its tests those alone
 .PHONY: test
-test: lint
+test: lint site
 	@$(ENGINES)
 	@$(PYTEST) -m "not extended" $(CHOSEN)
 
@@ -242,6 +254,12 @@ test: lint
 test-all: .local/stamps/night lint
 	@$(ENGINES)
 	@$(PYTEST) $(CHOSEN)
+
+# the site, and the code of its pages run
+.PHONY: docs
+docs: site
+	@$(PYTEST) --quiet tests/repository/test_docs.py
+	@echo "fairbox: open build/site/index.html"
 
 # neither an engine nor a JVM
 .PHONY: test-unit

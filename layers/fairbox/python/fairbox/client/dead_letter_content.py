@@ -57,7 +57,8 @@ class Content:
         A body that does not fit an item is stored beside the old one, which stays valid.
 
         Raises:
-            InvalidInput: a field is invalid; BodyTooLarge: there is no bucket for its body.
+            InvalidInput: a field is invalid.
+            BodyTooLarge: there is no bucket for its body.
             Unavailable: the body could not be stored.
         """
         changed = self.applied(letter.message)

@@ -167,7 +167,8 @@ class Feeds:
         Raises:
             UnknownFeed: there is no such feed.
             FeedFull: the private topic takes no more until its client acknowledges some.
-            InvalidInput: a field is not what it takes; BodyTooLarge: the body has over 90 KB.
+            InvalidInput: a field is not what it takes.
+            BodyTooLarge: the body has over 90 KB.
             Throttled, Unavailable: it may be published, or may not; call again. With an `id` of
                 yours, clients get it once all the same.
         """

@@ -88,8 +88,9 @@ class MessagePublication(OutboxPart):
             UnknownTopic: there is no such topic.
             TopicConflict: the topic is being deleted.
             TopicFull: it holds its `max_outstanding` of messages; add the same one again later.
-            InvalidInput: the topic is ordered and the message has a delay; BodyTooLarge: there is
-                no bucket for its body, and an item or a subscription cannot take it.
+            InvalidInput: the topic is ordered and the message has a delay.
+            BodyTooLarge: there is no bucket for its body, and an item or a subscription cannot take
+                it.
             NotAllowed: the credentials may not write there.
             Throttled, Unavailable: the message may not be written; try again with the same one.
         """
@@ -147,7 +148,8 @@ class MessagePublication(OutboxPart):
 
         Raises:
             InvalidInput: over 100 actions, or an id or a deduplication key comes twice.
-            UnknownTopic: there is no such topic; TopicFull: it has no room for its messages.
+            UnknownTopic: there is no such topic.
+            TopicFull: it has no room for its messages.
         """
         context = self._context
         with context.ends_within(deadline):

@@ -33,7 +33,8 @@ def text_of(message_id: str, body: bytes, content_type: str) -> str:
 
     Raises:
         InvalidInput: the id is empty or too long, the body is not bytes or not the JSON that its
-            content type says, or the content type is none; BodyTooLarge: it has over 90 KB.
+            content type says, or the content type is none.
+        BodyTooLarge: it has over 90 KB.
     """
     if not message_id or check_text("id", message_id) is None:
         raise InvalidInput("id", f"1 to {MAX_KEY_BYTES} bytes of text")

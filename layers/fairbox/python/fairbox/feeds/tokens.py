@@ -73,7 +73,8 @@ def make_token(keys: TokenKeys, user: str, allow: Sequence[str], ttl: int, now: 
     """Return a token that is valid for `ttl` seconds, 1 to 300.
 
     Raises:
-        InvalidInput: a field is not what it takes; NotConfigured: PyJWT is not installed.
+        InvalidInput: a field is not what it takes.
+        NotConfigured: PyJWT is not installed.
     """
     claims = Claims(user, tuple(allow))
     if type(ttl) is not int or not 1 <= ttl <= MAX_TTL:
