@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from fairbox.api.openapi import openapi
 from fairbox.api.openapi_route import ROUTES
 from fairbox.cli.app import app
+from fairbox.cli.cost import month
 from fairbox.observability import metrics
 from fairbox.problems import KINDS, URN
 from fairbox_cdk.config import Config
@@ -137,6 +138,18 @@ def columns() -> Iterator[str]:
         yield ""
 
 
+def months() -> Iterable[str]:
+    """Yield the table of what a month of one and of ten million messages a day costs."""
+    small, large = (list(month(number * 1e6 / 86_400)) for number in (1, 10))
+    rows = [
+        (service, use, f"${usd:,.2f}", more, f"${dearer:,.2f}")
+        for (service, use, usd), (_, more, dearer) in zip(small, large, strict=True)
+    ]
+    sums = (f"**${sum(usd for *_, usd in lines):,.0f}**" for lines in (small, large))
+    head = ("service", "one million a day", "a month", "ten million a day", "a month")
+    return table(head, [*rows, ("**sum**", "", next(sums), "", next(sums))])
+
+
 def document() -> Iterator[str]:
     """Yield the OpenAPI document of the HTTP API."""
     yield json.dumps(openapi(ROUTES), indent=2)
@@ -157,6 +170,7 @@ PAGES: Final[Mapping[str, Parts]] = {
     "docs/reference/metrics.md": {"metrics": figures},
     "docs/reference/cli.md": {"verbs": verbs},
     "docs/reference/pipeline-tables.md": {"columns": columns},
+    "docs/explanation/costs.md": {"months": months},
     "docs/reference/openapi.json": {"": document},
     "docs/reference/http-api.md": {"problems": problems},
 }

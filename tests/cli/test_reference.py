@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 PAGE = (Path(__file__).parents[2] / "docs/reference/cli.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(r"^\$ (.+)$", PAGE, re.MULTILINE)
 OF_AWS = ("fairbox env", "fairbox smoke", "fairbox feed tail", "fairbox feed token")
-ALONE = {"fairbox doctor", "fairbox shell", *OF_AWS[:2]}  # verbs of no noun
+ALONE = {"fairbox cost", "fairbox doctor", "fairbox shell", *OF_AWS[:2]}  # verbs of no noun
 
 
 def test_every_verb_has_a_command_on_the_page() -> None:

@@ -376,7 +376,7 @@ def cli(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
 
 def test_every_verb_of_the_command_line_is_in_a_scene() -> None:
     played = {verb for _, verbs in SCENES.values() for verb in verbs}
-    assert played | {"shell", "smoke"} == tree()  # which have tests of their own
+    assert played | {"cost", "shell", "smoke"} == tree()  # which have tests of their own
 
 
 @pytest.mark.extended  # tests/cli has each verb in memory

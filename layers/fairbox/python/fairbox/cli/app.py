@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fairbox.cli import (
     batch,
+    cost,
     dlq,
     doctor,
     env,
@@ -33,3 +34,4 @@ verb(app, "doctor", example="fairbox doctor")(doctor.doctor)
 verb(app, "env", example="fairbox env --name Fairbox", tables=False)(env.env)
 verb(app, "smoke", example="fairbox smoke --without kinesis")(smoke.smoke)
 verb(app, "shell", example="fairbox shell")(shell.shell)
+verb(app, "cost", example="fairbox cost --rate 12 --size 700", tables=False)(cost.cost)
