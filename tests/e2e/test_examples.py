@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
+from contextlib import contextmanager
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, ClassVar
@@ -65,28 +67,55 @@ def running(workspace: Workspace, tmp_path_factory: pytest.TempPathFactory) -> I
 def test_a_receiver_of_webhooks_takes_what_is_signed(running: Workspace, receiver: str) -> None:
     _, receivers, messages = blocks("webhooks")
     (command,) = (line for line in receivers.splitlines() if receiver in line)
+    with server(running, command.replace("9090", "0")) as lines:
+        at = next(lines).removeprefix("listening on ").strip()
+        run(running, messages.replace("9090", at))
+        assert next(lines) == 'received {"invoice": 7}\n'
+        assert post(int(at), b'{"invoice": 8}') == 401
+
+
+def test_an_order_service_writes_order_and_message_once(running: Workspace) -> None:
+    _, service, orders = blocks("fastapi")
+    with server(running, service.replace("8090", "0").replace("\n", "; ")) as lines:
+        (at,) = next(found for line in lines if (found := re.findall(r"127.0.0.1:(\d+)", line)))
+        said = run(running, orders.replace("8090", at))
+    assert said.count('"message":"orders/') == said.count("order 7 is there") == 1
+    assert said.count('"customer": "ann"') == 1
+
+
+@pytest.mark.parametrize(
+    ("example", "says"),
+    [("functions", "ann has 12"), ("fan_out", "catalog-7: 100 pictures, 0 failed")],
+)
+def test_an_example_says_what_its_readme_says(running: Workspace, example: str, says: str) -> None:
+    _, commands = blocks(example)
+    assert run(running, commands) == f"{says}\n"
+    assert f"`{says}`" in (REPOSITORY / "examples" / example / "README.md").read_text("utf-8")
+
+
+@contextmanager
+def server(workspace: Workspace, commands: str) -> Iterator[Iterator[str]]:
+    """Run a server of a README, and give the lines that it prints; end it afterwards."""
     with subprocess.Popen(
-        command.replace("9090", "0").split(),
+        ["bash", "-ec", f"{installed(workspace, commands).strip('; ')} 2>&1"],
         cwd=REPOSITORY,
-        env=environment(running),
+        env=environment(workspace),
         stdout=subprocess.PIPE,
         text=True,
+        start_new_session=True,
     ) as process:
-        watchdog = threading.Timer(SECONDS, process.kill)
+        watchdog = threading.Timer(SECONDS, os.killpg, (process.pid, signal.SIGKILL))
         watchdog.start()
         try:
             assert process.stdout is not None
-            at = process.stdout.readline().removeprefix("listening on ").strip()
-            run(running, messages.replace("9090", at))
-            assert process.stdout.readline() == 'received {"invoice": 7}\n'
-            assert post(int(at), b'{"invoice": 8}') == 401
+            yield iter(process.stdout)
         finally:
             watchdog.cancel()
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)
 
 
-def run(workspace: Workspace, commands: str, **more: str) -> str:
-    """Return the output of commands of a README, with the tools of the tests' environment."""
+def installed(workspace: Workspace, commands: str) -> str:
+    """Return commands of a README with the tools and the variables of the tests' environment."""
     npm = f"node {bin_folder().parent}/lib/node_modules/npm/bin/npm-cli.js"
     for name, place in (
         (".venv/bin/", ""),
@@ -94,8 +123,13 @@ def run(workspace: Workspace, commands: str, **more: str) -> str:
         ("npm ci", f"{npm} ci --no-audit --no-fund"),
     ):
         commands = commands.replace(name, place)
+    return commands
+
+
+def run(workspace: Workspace, commands: str, **more: str) -> str:
+    """Return the output of commands of a README."""
     done = subprocess.run(
-        ["bash", "-ec", commands],
+        ["bash", "-ec", installed(workspace, commands)],
         cwd=REPOSITORY,
         env=environment(workspace, **more),
         capture_output=True,
