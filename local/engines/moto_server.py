@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 
+from moto.core.config import default_user_config
 from moto.server import main as serve
 from werkzeug.serving import WSGIRequestHandler
 
@@ -23,6 +25,9 @@ def main() -> None:
     WSGIRequestHandler.protocol_version = "HTTP/1.1"
     WSGIRequestHandler.wbufsize = -1
     moto_queues.install()
+    # state machines run, where their parser is installed, and call the services of this server
+    os.environ["MOTO_PORT"] = str(chosen.port)
+    default_user_config["stepfunctions"] = {"execute_state_machine": True}
     serve(["-H", LOOPBACK, "-p", str(chosen.port)])
 
 

@@ -93,6 +93,11 @@ def test_an_example_says_what_its_readme_says(running: Workspace, example: str, 
     assert f"`{says}`" in (REPOSITORY / "examples" / example / "README.md").read_text("utf-8")
 
 
+def test_executions_wait_for_a_fan_out(running: Workspace) -> None:
+    _, commands = blocks("waiting")
+    assert run(running, commands) == '{"total": 100, "failed": 0}\n' * 2
+
+
 @contextmanager
 def server(workspace: Workspace, commands: str) -> Iterator[Iterator[str]]:
     """Run a server of a README, and give the lines that it prints; end it afterwards."""
