@@ -77,7 +77,18 @@ def test_the_command_adds_up_what_its_lines_say(cli: Cli) -> None:
     assert f"{found['usd_a_month']:,.2f}  dollars a month" in text[-1]
 
 
-def test_a_load_that_is_none_is_refused(cli: Cli) -> None:
-    run = cli("cost", "--rate", "0")
+@pytest.mark.parametrize(
+    ("command", "field"),
+    [
+        ("cost --rate 0", "--rate"),
+        ("cost --rate inf", "--rate"),
+        ("cost --rate 1 --queues 0", "queues"),
+        ("topic size --rate inf", "--rate"),
+        ("topic size --rate 5 --wcu inf", "--wcu"),
+        ("feed size --clients 10 --frames inf", "--frames"),
+    ],
+)
+def test_a_load_that_is_none_is_refused(cli: Cli, command: str, field: str) -> None:
+    run = cli(*command.split())
     assert run.code == 2
-    assert "--rate" in run.err
+    assert field in run.err

@@ -1,6 +1,12 @@
 """The errors of Fairbox: one root, each with its data as attributes.
 
-`docs/reference/errors.md` has a table of them, with what to do. All can be pickled.
+All can be pickled. `retry` of an error says whether the call may be made again:
+
+- `never`: until the input, the rights, the settings or what is stored change.
+- `after`: later, as it is; `retry_after` is the least number of seconds.
+- `same_token`: with the same message, ids and token, for it may have been carried out.
+
+The reference page of errors says for each what to do.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from fairbox.cli.session import Session  # noqa: TC001 - the verb's parameters are read
+from fairbox.errors import InvalidInput
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -134,7 +135,7 @@ def _function(seconds: float, gigabytes: float) -> float:
 def cost(
     session: Session,
     *,
-    rate: Annotated[float, typer.Option(min=0.01, metavar="N", help="Messages a second.")],
+    rate: Annotated[float, typer.Option(min=0.01, max=1e6, metavar="N", help="Messages a second.")],
     size: Annotated[
         int, typer.Option(min=0, max=64 * 1024**2, metavar="BYTES", help="Of a body, as stored.")
     ] = 700,
@@ -151,6 +152,8 @@ def cost(
     Units are those that the meter counts on the code; durations are assumed. Free tiers, your
     consumers, data transfer and storage of what waits are not in it.
     """
+    if not queues + webhooks:
+        raise InvalidInput("queues", "one or more, or webhooks: pulled topics are not computed")
     lines = list(
         month(rate, size=size, queues=queues, webhooks=webhooks, topics=topics, row=row, http=http)
     )

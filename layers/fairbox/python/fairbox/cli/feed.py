@@ -106,7 +106,7 @@ def size(
         ),
     ],
     frames: Annotated[
-        float, typer.Option(min=0, metavar="N", help="Frames to each, a second.")
+        float, typer.Option(min=0, max=1e6, metavar="N", help="Frames to each, a second.")
     ] = 1.0,
     push_rate: Annotated[int, typer.Option(min=1, metavar="N", help="As the setting.")] = 5000,
 ) -> None:

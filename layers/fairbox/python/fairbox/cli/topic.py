@@ -217,14 +217,14 @@ def size(
     ] = None,
     *,
     rate: Annotated[
-        float | None, typer.Option(min=0, metavar="N", help="Messages a second, at most.")
+        float | None, typer.Option(min=0, max=1e9, metavar="N", help="Messages a second, at most.")
     ] = None,
     message_size: Annotated[
         int | None, typer.Option(min=0, metavar="BYTES", help="Of a body with its headers.")
     ] = None,
     wcu: Annotated[
         float | None,
-        typer.Option(min=0, metavar="N", help="Write units a message; 3 a KB by default."),
+        typer.Option(min=0, max=1e9, metavar="N", help="Write units a message; 3 a KB by default."),
     ] = None,
     minutes: Annotated[
         int, typer.Option(min=1, max=1440, help="Of a topic: how far back to measure.")
