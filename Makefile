@@ -251,7 +251,7 @@ test: lint site
 
 # the night: everything; K and FOLDER as above
 .PHONY: test-all
-test-all: .local/stamps/night lint
+test-all: .local/stamps/night lint site
 	@$(ENGINES)
 	@$(PYTEST) $(CHOSEN)
 

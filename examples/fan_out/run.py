@@ -6,11 +6,11 @@ import json
 import sys
 import threading
 
-from fairbox import Batches, Message, Outbox, Queue, RetryPolicy, Topic
+from fairbox import Batches, Message, Outbox, Queue, Topic
 
 count = int(sys.argv[1])
 outbox, queue, batches = Outbox.from_env(), Queue.from_env(), Batches.from_env()
-outbox.create_topic(Topic("pictures", retry=RetryPolicy(base=0.1, cap=1)))
+outbox.create_topic(Topic("pictures"))
 outbox.create_topic(Topic("catalogs"))
 
 batch = batches.open(user_key="catalog-7", on_complete="catalogs")

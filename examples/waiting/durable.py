@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from aws_durable_execution_sdk_python.config import CallbackConfig, Duration
 from aws_durable_execution_sdk_python.execution import durable_execution
 
 from examples.waiting.fan_out import start
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 @durable_execution
 def handler(event: dict[str, Any], context: DurableContext) -> Any:
     """Start pages, and return what became of them."""
-    callback = context.create_callback(name="batch")
+    a_day = CallbackConfig(timeout=Duration.from_days(1))
+    callback = context.create_callback(name="batch", config=a_day)
     context.step(lambda _: start(callback.callback_id, "durable", event["count"]), name="start")
     return json.loads(str(callback.result()))

@@ -22,6 +22,7 @@ def handler(event: dict[str, Any], context: object) -> None:
             else:
                 functions.send_durable_execution_callback_success(CallbackId=token, Result=result)
         except (
+            states.exceptions.TaskDoesNotExist,
             states.exceptions.TaskTimedOut,
             functions.exceptions.CallbackTimeoutException,
         ):
