@@ -11,7 +11,6 @@ from fairbox.testing.faults import OPERATIONS, Fault, FaultyDynamoDB
 
 if TYPE_CHECKING:
     import random
-    from collections import Counter
     from collections.abc import Callable, Iterator, Sequence
 
     from fairbox.model.clock import Clock
@@ -156,11 +155,6 @@ class Client:
         self._stale = chaos.stale
         self.stormy = True
         self.stale_reads = 0
-
-    @property
-    def injected(self) -> Counter[tuple[str, Fault]]:
-        """Counts of injected faults, by operation and fault."""
-        return self._faulty.injected
 
     def _look_up(self, request: dict[str, Any]) -> None:
         """Decide how old the answer of an index is."""

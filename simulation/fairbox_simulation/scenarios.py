@@ -67,11 +67,6 @@ class Scenario:
             return [f"raised {type(error).__name__}: {error}"]
 
 
-def kind_of(breach: str) -> str:
-    """Return the kind of a breach: the text before its colon."""
-    return breach.partition(":")[0]
-
-
 def without(chaos: Chaos, faults: Sequence[str]) -> Chaos:
     """Return the chaos with these faults left out.
 

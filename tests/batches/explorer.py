@@ -56,19 +56,11 @@ class Explorer(Interleavings):
     """Searches one scenario.
 
     Args:
-        mutant: breaks the `Batches` that every process gets; None: the code as it is shipped.
         most: states after which a search gives up with an error.
     """
 
-    def __init__(
-        self,
-        scenario: Scenario,
-        mutant: Callable[[Batches], None] | None = None,
-        *,
-        most: int = 60_000,
-    ) -> None:
+    def __init__(self, scenario: Scenario, *, most: int = 60_000) -> None:
         self._scenario = scenario
-        self._mutant = mutant
         self._checked: set[int] = set()
         names = [process.name for process in scenario.processes]
         engine = MemoryDynamoDB(ManualClock(_START))
@@ -82,17 +74,17 @@ class Explorer(Interleavings):
         outbox = Outbox(self._engine, table=OUTBOX, deliveries_table=DELIVERIES)
         for topic in (COMPLETED_TOPIC, ORPHANED_TOPIC, *CALLBACK_TOPICS):
             outbox.create_topic(Topic(topic, shards=1))
-        self._scenario.prepare(self._batches(self._engine, 99, plain=True))
+        self._scenario.prepare(self._batches(self._engine, 99))
         return super().search()
 
     def run(self, number: int, client: Any) -> Any:
         """Run a process over a client."""
         self._scenario.processes[number].run(self._batches(client, number))
 
-    def _batches(self, client: Any, number: int, *, plain: bool = False) -> Batches:
+    def _batches(self, client: Any, number: int) -> Batches:
         clock = ManualClock(_START)
         rng = random.Random(number)
-        made = Batches(
+        return Batches(
             client,
             table=BATCHES,
             outbox_table=OUTBOX,
@@ -101,9 +93,6 @@ class Explorer(Interleavings):
             rng=rng,
             ids=IdGenerator(clock, random.Random(number + 1000).getrandbits),
         )
-        if self._mutant is not None and not plain:
-            self._mutant(made)
-        return made
 
     def problem(self, saved: Any, tables: int, locals_: tuple[Local, ...]) -> str:
         """Say what is wrong in a state, and what would be if all processes were dead."""

@@ -1,19 +1,15 @@
-"""The benchmarks: the shape of what they write, and the exact figures of cost."""
+"""The benchmarks: the exact figures of cost."""
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import pytest
 
 from benchmarks import batches, cost, queue
-from benchmarks.figures import Figure, show, write
-from benchmarks.latency import percentile
-from benchmarks.throughput import Run
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from benchmarks.figures import Figure
 
 # name -> the most that it may be; the figures are counted, not timed
 TARGETS = {
@@ -58,11 +54,6 @@ def test_the_seeds_pattern_writes_each_message_eight_or_nine_times(
     assert figures["cost.wru_per_message.transactional"].baseline == 9
 
 
-def test_every_figure_has_a_name_of_its_own(figures: dict[str, Figure]) -> None:
-    found = cost.figures(slow=1, fast=1, burst=1, idle_topics=1, idle_shards=1)
-    assert len({figure.name for figure in found}) == len(found) == len(figures)
-
-
 def test_the_queue_stays_within_its_targets() -> None:
     found = queue.figures(messages=200, backlogs=(1, 2_000))
     values = {figure.name: figure.value for figure in found}
@@ -74,51 +65,6 @@ def test_the_queue_stays_within_its_targets() -> None:
         assert values[f"queue.calls_per_message.{ordering}"] <= 0.5
     assert 0 < values["queue.receive_rru_300_in_flight"] <= 5
     assert values["queue.empty_receive_rru.unordered"] == 4.5
-
-
-def test_figures_are_written_as_a_json_list_of_rows(tmp_path: Path) -> None:
-    file = tmp_path / "bench" / "x.json"
-    write([Figure("x.a", "ms", 3.0), Figure("x.b", "1/s", 10.0, 2.0, "the other")], file)
-    assert json.loads(file.read_text()) == [
-        {
-            "name": "x.a",
-            "unit": "ms",
-            "value": 3.0,
-            "baseline": None,
-            "baseline_name": None,
-            "ratio": None,
-        },
-        {
-            "name": "x.b",
-            "unit": "1/s",
-            "value": 10.0,
-            "baseline": 2.0,
-            "baseline_name": "the other",
-            "ratio": 5.0,
-        },
-    ]
-
-
-def test_a_figure_beside_a_baseline_of_zero_has_no_ratio() -> None:
-    assert Figure("x.a", "ms", 3.0, 0.0, "nothing").ratio is None
-
-
-def test_the_table_shows_value_baseline_and_ratio(capsys: pytest.CaptureFixture[str]) -> None:
-    show("x", [Figure("x.b", "1/s", 10.0, 2.0, "the other")])
-    printed = capsys.readouterr().out
-    for text in ("x.b", "1/s", "10.000", "2.000", "5.000", "the other"):
-        assert text in printed
-
-
-def test_a_percentile_is_interpolated_at_its_rank() -> None:
-    assert percentile([4.0, 1.0, 2.0, 3.0], 0.5) == 2.5
-    assert percentile([10.0, 20.0], 0.99) == pytest.approx(19.9)
-    assert percentile([7.0], 0.99) == 7.0
-
-
-def test_a_run_gives_messages_a_second_and_cpu_a_message() -> None:
-    run = Run(messages=200, seconds=4.0, cpu_seconds=1.0, expected=200)
-    assert (run.rate, run.cpu_ms) == (50.0, 5.0)
 
 
 def test_costs_of_acks_stay_within_their_targets() -> None:

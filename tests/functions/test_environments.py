@@ -94,15 +94,6 @@ def test_a_process_that_lambda_starts_makes_its_clients_before_its_first_event(
     assert set(made) == CLIENTS.get(function, {"dynamodb"})
 
 
-def test_parts_are_found_in_a_handler_and_a_missing_variable_is_noticed() -> None:
-    assert {"acks", "doorbells", "failures_bucket", "keeper"} <= set(used_parts("repair"))
-    values = environment("mark_delivered")
-    del values["FAIRBOX_ACK_QUEUE_URL"]
-    application = Application(Settings(values), {"sqs": None}.__getitem__)
-    with pytest.raises(Exception, match="FAIRBOX_ACK_QUEUE_URL"):
-        make(application.acks)
-
-
 def test_repair_marks_a_batch_with_a_delivered_batch_item(monkeypatch: pytest.MonkeyPatch) -> None:
     functions = Functions(monkeypatch)
     event = read_event("stream_of_messages")

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.functions.scenario import Scenario
-from tests.support.iam.deployment import EXTERNAL, Deployment, full_deployment
+from tests.support.iam.deployment import Deployment, full_deployment
 from tests.support.iam.exceptions import UNUSED
 from tests.support.iam.recording import Log, Seen, run_log
-from tests.support.iam.requests import Request, arn
 from tests.support.iam.review import missing, unused, without_grant, without_reason
 
 if TYPE_CHECKING:
@@ -47,21 +46,3 @@ def test_what_is_granted_is_done_or_has_its_reason(
     left = unused(deployment, seen, deployment.functions)
     assert "\n".join(without_reason(deployment, left, UNUSED)) == ""
     assert "\n".join(without_grant(deployment, left, UNUSED)) == ""
-
-
-def test_a_missing_grant_is_named_with_function_action_resource_and_test(
-    deployment: Deployment,
-) -> None:
-    asked = Request("lambda:InvokeFunction", arn("lambda", "function:f"))
-    (line,) = missing(deployment, [Seen("relay", asked, "a test")] * 2)
-    for part in ("relay", asked.action, EXTERNAL["lambda"], "a test"):
-        assert part in line
-
-
-def test_an_unused_grant_and_a_reason_without_one_are_named(deployment: Deployment) -> None:
-    left = unused(deployment, [], ["sweep"])
-    lines = list(without_reason(deployment, left, UNUSED))
-    assert "sweep never does what it may: sqs:SendMessage on DoorbellsNow" in lines
-    assert not [line for line in lines if "DescribeKey" in line]  # which has its reason
-    (line,) = without_grant(deployment, left, {"sweep": {"dynamodb:DeleteTable on Outbox": "-"}})
-    assert "DeleteTable" in line

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from tests.fuzz.api import Findings, run_in_process
-from tests.fuzz.excuses import EXCUSES, excused
 
 OFF: dict[str, Any] = {"enabled": False}
 
@@ -29,17 +28,3 @@ def test_every_answer_is_documented_and_no_request_makes_the_api_fail(
     assert findings.cases.total() >= least
     assert {200, 204, 404, 422} <= set(findings.statuses)
     assert not any(status >= 500 for status in findings.statuses)
-
-
-def test_an_excuse_covers_its_own_field_and_no_other() -> None:
-    problem = b'{"type": "urn:fairbox:problem:invalid-field", "errors": [%s]}'
-    cursor = b'{"field": "cursor", "expected": "the cursor of the page before"}'
-    limit = b'{"field": "limit", "expected": "less than 100"}'
-    check, listing = "positive_data_acceptance", "GET /batches"
-    assert excused(check, listing, 422, problem % cursor)
-    assert not excused(check, listing, 422, problem % limit)
-    assert not excused(check, listing, 422, problem % (cursor + b", " + limit))
-    assert not excused(check, listing, 422, problem % b"")
-    assert not excused(check, "PUT /topics/{topic}", 422, problem % cursor)
-    assert not excused("response_schema_conformance", listing, 422, problem % cursor)
-    assert all(excuse.why for excuse in EXCUSES)

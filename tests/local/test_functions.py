@@ -5,9 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import shlex
 import signal
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -19,13 +17,9 @@ import pytest
 
 from local.functions.logs import FunctionLogs, metric_data
 from local.functions.pool import LocalInvoker, PoolSettings
-from local.functions.runtime import WRAPPER_VARIABLE
 from local.functions.specs import FunctionSpec
 from local.workspace import LocalError
 from tests.local.assemblies import SAMPLE
-from tests.support.iam import deployment
-from tests.support.iam.recording import name_test, read
-from tests.support.iam.requests import LEADING_KEYS, Request, arn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -298,25 +292,3 @@ def test_metrics_of_many_lines_are_put_together_and_none_is_lost(tmp_path: Path)
     logs.close()
     assert sum(count for _, count in cloudwatch.put) == 600
     assert len(cloudwatch.put) < 10
-
-
-def test_a_wrapper_starts_every_function_and_records_what_it_asks_of_aws(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    wrapper = [sys.executable, str(Path(deployment.__file__).with_name("function_process.py"))]
-    monkeypatch.setenv(WRAPPER_VARIABLE, shlex.join([*wrapper, str(tmp_path)]))
-    name_test(tmp_path, "the test")
-    environment = {
-        "POWERTOOLS_SERVICE_NAME": "fairbox-sample",
-        "TABLE": "outbox",
-        "AWS_ENDPOINT_URL": "http://127.0.0.1:1",  # nobody answers; what was asked is told
-        "AWS_MAX_ATTEMPTS": "1",
-    }
-    with running(tmp_path, environment=environment) as invoker:
-        failed = call(invoker, action="put", item={"pk": {"S": "ready#orders#0#1"}})
-        assert failed["errorType"] == "EndpointConnectionError"
-    (seen,) = read(tmp_path)
-    assert (seen.who, seen.test) == ("sample", "the test")
-    table = arn("dynamodb", "table/outbox")
-    keys = ((LEADING_KEYS, ("ready#0#0#0",)),)
-    assert seen.request == Request("dynamodb:PutItem", table, keys)

@@ -12,7 +12,6 @@ FILES: Final = (
     "tests/e2e/test_failures.py",
     "tests/e2e/test_smoke.py",
     "tests/fuzz/test_api.py",
-    "tests/fuzz/test_gateway.py",
     "tests/pipeline/test_archive_files.py",
     "tests/pipeline/test_batch_progress.py",
     "tests/pipeline/test_daily.py",
@@ -20,13 +19,10 @@ FILES: Final = (
     "tests/pipeline/test_replay_plan.py",
     "tests/pipeline/test_trace.py",
     "tests/repository/test_snippets.py",
-    "tests/simulation/test_mutants.py",
     "tests/stacks/test_spark_submit.py",
     "tests/unit/dispatch/test_walk_worlds.py",
 )
 """Folders and files."""
-MUTANTS: Final = "::TestMutants::"
-"""A class of tests that break a rule of the code and hold other tests to finding it."""
 ON_BOTH_ENGINES: Final = tuple(
     f"tests/contract/test_{name}.py"
     for name in ("engine_reads", "engine_transactions", "engines", "inbox", "meter", "outbox")
@@ -41,8 +37,4 @@ def is_nightly(test: str) -> bool:
         test: its id, as pytest prints it.
     """
     on_local = test.startswith("tests/contract/") and "[local" in test
-    return (
-        test.startswith(FILES)
-        or MUTANTS in test
-        or (on_local and not test.startswith(ON_BOTH_ENGINES))
-    )
+    return test.startswith(FILES) or (on_local and not test.startswith(ON_BOTH_ENGINES))

@@ -28,7 +28,7 @@ from fairbox.testing import ManualClock, MemoryDynamoDB
 from tests.support.interleavings import Interleavings, Local, Report
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from fairbox.model.feeds import Kind
 
@@ -37,7 +37,7 @@ WINDOW = 16
 
 
 class Parts:
-    """The shipped parts of one process, over its client; a twin puts a broken one in their place.
+    """The shipped parts of one process, over its client.
 
     Sockets and the client's inbox are an item of the table, so that a frame is a call like others.
     """
@@ -147,14 +147,12 @@ class PushInterleavings(Interleavings):
 
     Args:
         kind: of the topic.
-        mutant: breaks the parts of every process.
     """
 
-    def __init__(self, kind: Kind, mutant: Callable[[Parts], None] = lambda _: None) -> None:
+    def __init__(self, kind: Kind) -> None:
         engine = MemoryDynamoDB(ManualClock())
         engine.create_table(**feeds_definition(TABLE))
         engine.put_item(TableName=TABLE, Item=INBOX | {"m": {"L": []}})
-        self._mutant = mutant
         self._feed = Feed("f", kind, **({"window": WINDOW} if kind == "private" else {}))
         parts = Parts(engine, 99, self._feed)
         parts.connections.open(CLIENT, Connection("u", frozenset({"f/*", TOPIC})))
@@ -166,7 +164,6 @@ class PushInterleavings(Interleavings):
     def run(self, number: int, client: Any) -> Any:
         """Run the publisher, or the client."""
         parts = Parts(client, number, self._feed)
-        self._mutant(parts)
         if number == 0:
             for count in (8,) if self._feed.kind == "private" else (1, 1):
                 parts.publish(count)
@@ -201,96 +198,3 @@ def test_in_every_order_a_client_is_level_or_asks_again(kind: Kind) -> None:
     report: Report = PushInterleavings(kind).search()
     assert not report.violation, "\n".join([report.violation, *report.trace])
     assert report.states > 900
-
-
-def row_before_lease(parts: Parts) -> None:
-    leases: Any = parts.leases
-    connections: Any = parts.connections
-    take, join, waiting = leases.take, connections.join, list[Any]()
-    leases.take = waiting.append
-
-    def join_first(*joining: Any) -> Any:
-        joined = join(*joining)
-        take(waiting.pop())
-        return joined
-
-    connections.join = join_first
-
-
-def head_before_row(parts: Parts) -> None:
-    asking: Any = parts.asking
-    join, acknowledge, waiting = asking._join, asking._acknowledge, list[Any]()
-    asking._join = lambda *joining: waiting.append(joining)
-
-    def read_first(*asked: Any) -> Any:
-        states = acknowledge(*asked)
-        join(*waiting.pop())
-        return states
-
-    asking._acknowledge = read_first
-
-
-def head_not_read_again(parts: Parts) -> None:
-    topics: Any = parts.topics
-    states, known = topics.states, dict[str, Any]()
-
-    def once(asked: Any) -> Any:
-        if not known.keys() >= asked.keys():
-            known.update(states(asked))
-        return {topic: known[topic] for topic in asked}
-
-    topics.states = once
-
-
-def read_before_publishing(owner: str, method: str) -> Callable[[Parts], None]:
-    """Return what lets a publisher's process push by what it read before it published."""
-
-    def mutant(parts: Parts) -> None:
-        part: Any = getattr(parts, owner)
-        read, publish = getattr(part, method), parts.publish
-        known: list[Any] = []
-        given = {"audience": TOPIC, "in_shard": 0, "acknowledged": [TOPIC]}[method]
-        setattr(part, method, lambda *_: known[-1])
-
-        def publish_later(count: int) -> None:
-            known.append(read(given))
-            publish(count)
-
-        parts.publish = publish_later  # type: ignore[method-assign]
-
-    return mutant
-
-
-def no_window(parts: Parts) -> None:
-    pushing: Any = parts.pushing
-    pushing._within_window = lambda _, bundles, __: bundles
-
-
-MISSING = "the last message is missing, and nothing shows it"
-
-
-@pytest.mark.parametrize(
-    ("kind", "mutant", "violation"),
-    [
-        ("ring", row_before_lease, MISSING),
-        ("ring", head_before_row, MISSING),
-        ("ring", read_before_publishing("leases", "audience"), MISSING),
-        ("ring", read_before_publishing("connections", "in_shard"), MISSING),
-        ("private", head_not_read_again, MISSING),
-        ("private", read_before_publishing("topics", "acknowledged"), MISSING),
-        ("private", no_window, "over the window"),
-    ],
-    ids=[
-        "row first",
-        "head first",
-        "old leases",
-        "old rows",
-        "old head",
-        "old window",
-        "no window",
-    ],
-)
-def test_a_rule_that_is_broken_shows(
-    kind: Kind, mutant: Callable[[Parts], None], violation: str
-) -> None:
-    assert PushInterleavings(kind, mutant).search().violation == violation

@@ -27,10 +27,6 @@ def handler(event: dict[str, Any], context: Any) -> Any:
         logging.getLogger("sample").warning("constant", extra={"said": event["said"]})
     elif event.get("version") == "2.0":
         return answer(json.loads(event["body"])) if event.get("body") else event
-    elif action == "put":
-        import boto3  # noqa: PLC0415 - most events need no client
-
-        boto3.client("dynamodb").put_item(TableName=os.environ["TABLE"], Item=event["item"])
     return {
         "event": event,
         "pid": os.getpid(),
