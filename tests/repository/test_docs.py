@@ -182,6 +182,16 @@ def test_every_page_is_reached_from_the_readme() -> None:
     assert not [_name(page) for page in PAGES if page not in reached]
 
 
+def test_every_table_begins_with_its_header() -> None:
+    wrong = [
+        f"{_name(page)}: {block[:60]}"
+        for page in PAGES
+        for block in re.split(r"\n\s*\n", page.read_text(encoding="utf-8"))
+        if block.startswith("| ") and not re.match(r".+\n\|[-|: ]+\|(\n|$)", block)
+    ]
+    assert wrong == []
+
+
 def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 600
 
