@@ -178,6 +178,10 @@ class Warehouse:
         builder.withPartitionSpec(partition.build()).withSortOrder(order.build())
         return builder.withProperties(properties)
 
+    def location(self, table: Table) -> str:
+        """Return the folder of a table."""
+        return str(self._metadata(table).location())
+
     def read(self, table: Table) -> DataFrame:
         """Return the current table."""
         return self.spark.read.table(self._full_name(table))

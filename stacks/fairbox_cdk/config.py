@@ -86,12 +86,14 @@ class Config:
     """Whether X-Ray traces invocations, without segments of Fairbox's own; see the costs page."""
     log_retention_days: int = 30
     """Of the functions' and the API's logs."""
+    archive_bodies: bool = True
+    """Whether the archive keeps bodies; without them, only offloaded messages can be replayed."""
     archive_retention_days: int = 730
-    """After which events leave the archive."""
+    """After which events leave the archive, with their bodies."""
     archive_infrequent_days: int = 30
-    """After which they move to infrequent access; at least 30."""
+    """After which they move to infrequent access, if they are kept so long; at least 30."""
     archive_glacier_days: int = 180
-    """After which they move to Glacier."""
+    """After which they move to Glacier, if they are kept so long."""
     archive_buffer_mb: int = 16
     """Size of Firehose's buffer before it writes an object, of lines that are compressed."""
     archive_buffer_seconds: int = 300
@@ -184,8 +186,6 @@ class Config:
                 raise ConfigError(key, reason)
         if not self.archive_infrequent_days < self.archive_glacier_days:
             raise ConfigError("archive_glacier_days", "must be over archive_infrequent_days")
-        if not self.archive_glacier_days < self.archive_retention_days:
-            raise ConfigError("archive_retention_days", "must be over archive_glacier_days")
         if not self.alarm_given_up_hours < self.failures_retention_days * 12:
             reason = "must be under half of failures_retention_days, which leaves time to act"
             raise ConfigError("alarm_given_up_hours", reason)

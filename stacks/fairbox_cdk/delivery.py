@@ -309,6 +309,7 @@ class DeliveryStack(DeploymentStack):
         return {
             "FAIRBOX_ARCHIVE_STREAM": self._storage.archive.stream_name,
             "FAIRBOX_ARCHIVE_BUCKET": self._storage.archive.bucket.bucket_name,
+            "FAIRBOX_ARCHIVE_BODIES": str(self._config.archive_bodies).lower(),
             "FAIRBOX_FAILURES_BUCKET": self._storage.failures.bucket_name,
         }
 

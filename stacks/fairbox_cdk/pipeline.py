@@ -40,7 +40,8 @@ class PipelineStack(DeploymentStack):
         spark: the application that runs the jobs.
         run: the state machine of the daily run.
         job_role: role of the daily jobs.
-        replay_role: the same, with writes to the outbox; for operators who start `replay`.
+        replay_role: the same, with writes to outbox and archive; for operators who start `replay`,
+            or erase a partition key.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class PipelineStack(DeploymentStack):
         self.spark = SparkApplication(self, "Spark", config=config, package=package)
         self.job_role = self.spark.role("JobRole", archive=archive, warehouse=warehouse, more=[])
         self.replay_role = self.spark.role(
-            "ReplayRole", archive=archive, warehouse=warehouse, more=_publishes(storage)
+            "ReplayRole", archive=archive, warehouse=warehouse, more=_of_operators(storage)
         )
         snapshots: Mapping[str, dynamodb.ITable] = {"outbox": storage.outbox}
         if batches is not None:
@@ -127,9 +128,16 @@ class PipelineStack(DeploymentStack):
         )
 
 
-def _publishes(storage: StorageStack) -> list[may.Permission]:
-    """Return the permissions of `replay`: topics, messages with their cursor, offloaded bodies."""
+def _of_operators(storage: StorageStack) -> list[may.Permission]:
+    """Return the permissions of operators' jobs.
+
+    `replay`: topics, messages with their cursor, offloaded bodies. `maintain --erase-key`: the
+    archive's files.
+    """
     return [
+        may.on_objects(
+            storage.archive.bucket, "PutObject", "AbortMultipartUpload", below="archive"
+        ),
         may.on_table(storage.outbox, *may.READ_ITEMS, "PutItem", "UpdateItem"),
         may.on_objects(storage.bodies, "GetObject", "PutObject"),
         may.list_bucket(storage.bodies),

@@ -170,7 +170,10 @@ def resizes(cli: Cli) -> None:
     assert f"{queue}__p2" in {found["name"] for found in cli("topic", "list")}
 
 
-@scene("message send", "message list", "message show", "message edit", "message cancel")
+@scene(
+    "message send", "message list", "message show", "message edit", "message cancel",
+    "message erase",
+)  # fmt: skip
 def messages(cli: Cli) -> None:
     topic = cli.topic("cli-messages")
     ref = cli.one("message", "send", topic, "first", "--delay", "3600")["ref"]
@@ -178,6 +181,11 @@ def messages(cli: Cli) -> None:
     now = cli.one("message", "edit", ref, "second", "--due", "now")["ref"]
     assert cli.one("message", "show", now)["body"] == "second"
     cli("message", "cancel", now, "--reason", "duplicate", "--yes")
+    assert cli("message", "list", topic) == []
+    ref = cli.one("message", "send", topic, "third", "--partition-key", "customer-42")["ref"]
+    erase = ("message", "erase", "--partition-key", "customer-42", "--topic", topic)
+    assert cli.one(*erase, "--dry-run")["cancelled"] == [ref]
+    assert cli.one(*erase, "--yes")["cancelled"] == [ref]
     assert cli("message", "list", topic) == []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from typing import TYPE_CHECKING, Any
 
@@ -74,6 +75,25 @@ class Failing:
         }
         ledger = self.functions.outbox.delivered()
         return {(d.topic, d.id, d.subscription) for d in ledger} - there
+
+
+@pytest.mark.parametrize("bodies", [True, False])
+@pytest.mark.parametrize("by", ["mark", "repair"])
+def test_bodies_are_archived_unless_the_settings_say_otherwise(
+    monkeypatch: pytest.MonkeyPatch, by: str, *, bodies: bool
+) -> None:
+    functions = Functions(monkeypatch)
+    functions.settings["FAIRBOX_ARCHIVE_BODIES"] = None if bodies else "false"
+    event = read_event("stream_of_messages")
+    functions.put_images(event["Records"])
+    if by == "repair":
+        key = "aws/lambda/mark-delivered/shard/2026/11/21/batch.json"
+        functions.s3.objects = {key: json.dumps({"payload": json.dumps(event)}).encode()}
+        functions.invoke("repair", read_event("clock_repair"), Context(900_000))
+    else:
+        functions.invoke("mark_delivered", event)
+    lines = [line for line in functions.firehose.lines if line["event"] == "added"]
+    assert {line["body"] is None for line in lines} == {not bodies}
 
 
 @pytest.fixture

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import os
 import time
 from typing import TYPE_CHECKING
@@ -154,6 +156,52 @@ def test_the_last_key_of_a_table_is_erased_as_well(pipeline: Pipeline) -> None:
     pipeline.run("history")
     pipeline.run("maintain", "--erase-key", "k3")
     assert [keys(pipeline, table) for table in ("events", "messages")] == [set(), set()]
+    assert lines(pipeline.archive) == {"a": []}
+
+
+@pytest.mark.guarantee("erase-key")
+def test_a_key_is_erased_from_the_archive_and_all_other_lines_stay_as_they_are(
+    pipeline: Pipeline,
+) -> None:
+    mine, others = [added(n, at=START) for n in (3, 10)], [added(n, at=START) for n in (1, 2)]
+    write(pipeline.archive, [others[1], mine[0], others[0], mine[1]], "mixed")
+    write(pipeline.archive, others, "without")
+    write(pipeline.archive, [ended("delivered", 3, at=START + DAY)], "later", day="2026-11-27")
+    odd = b'{"event":\r\xff "partition_key": "k3"}'  # no event: it stays, byte for byte
+    whole = odd + b"\n" + json.dumps(mine[0]).encode()
+    (pipeline.archive / "dt=2026-11-19" / "odd.json.gz").write_bytes(gzip.compress(whole))
+    files = {file: file.read_bytes() for file in pipeline.archive.rglob("*.gz")}
+
+    def killed(*_: object) -> None:
+        raise OSError("killed")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Warehouse, "delete", killed)
+        assert pipeline.code("maintain", "--erase-key", "k3") != 0
+    found = pipeline.run("maintain", "--erase-key", "k3")
+
+    # the tables knew the messages until the archive was done
+    assert (found["erased"], found["erased_files"]) == (2, 0)
+    assert lines(pipeline.archive) == {
+        "mixed": [json.dumps(line).encode() for line in (others[1], others[0])],
+        "without": [json.dumps(line).encode() for line in others],
+        "later": [],
+        "odd": [odd],
+    }
+    unchanged = [file for file, content in files.items() if file.read_bytes() == content]
+    assert [file.name for file in unchanged] == ["without.json.gz"]
+    assert not list(pipeline.warehouse.rglob("erasure*"))
+    # the files are taken again, and bring back nothing
+    pipeline.run("history")
+    assert keys(pipeline, "events") == {"k1", "k2"}
+
+
+def lines(archive: Path) -> dict[str, list[bytes]]:
+    """Return the lines of an archive's files."""
+    return {
+        file.name.partition(".")[0]: gzip.decompress(file.read_bytes()).split(b"\n")[:-1]
+        for file in archive.rglob("*.json.gz")
+    }
 
 
 @pytest.mark.parametrize("arguments", [["--retain", "0"], ["--retain", "a"]])

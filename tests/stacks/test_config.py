@@ -89,7 +89,7 @@ def test_text_from_the_command_line_is_read_as_the_setting_s_type() -> None:
         ("log_retention_days", True),
         ("archive_infrequent_days", 29),
         ("archive_glacier_days", 30),
-        ("archive_retention_days", 180),
+        ("archive_retention_days", 0),
         ("archive_buffer_mb", 0),
         ("archive_buffer_seconds", 901),
         ("bodies_retention_days", 0),
@@ -279,6 +279,7 @@ def test_private_addresses_are_for_functions_in_a_network_wherever_it_is_deploye
 def test_every_setting_but_switches_has_a_check() -> None:
     switches = {
         "webhook_allow_private",
+        "archive_bodies",
         "reserve_concurrency",
         "clean_orphans_dry_run",
         "pipeline",

@@ -258,6 +258,7 @@ BODIES = {"FAIRBOX_BODIES_BUCKET": "Bodies"}
 ARCHIVES = {
     "FAIRBOX_ARCHIVE_STREAM": "ArchiveMembers",
     "FAIRBOX_ARCHIVE_BUCKET": "ArchiveBucket",
+    "FAIRBOX_ARCHIVE_BODIES": "true",
     "FAIRBOX_FAILURES_BUCKET": "Failures",
 }
 BATCHES = {"FAIRBOX_BATCHES_TABLE": "Batches"}

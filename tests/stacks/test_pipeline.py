@@ -239,7 +239,7 @@ def test_a_job_reads_the_archive_writes_the_warehouse_and_touches_nothing_else(
     }
 
 
-def test_only_the_role_for_replays_may_write_to_the_outbox(assembly: Assembly) -> None:
+def test_only_the_role_for_replays_may_write_to_outbox_and_archive(assembly: Assembly) -> None:
     allowed = tables(assembly, "SparkReplayRole")
     assert allowed["Outbox"] == {
         "dynamodb:BatchGetItem",
@@ -247,6 +247,11 @@ def test_only_the_role_for_replays_may_write_to_the_outbox(assembly: Assembly) -
         "dynamodb:Query",
         "dynamodb:PutItem",
         "dynamodb:UpdateItem",
+    }
+    assert allowed["ArchiveBucket/archive/*"] == {
+        "s3:GetObject",
+        "s3:PutObject",
+        "s3:AbortMultipartUpload",
     }
     assert "Outbox" not in tables(assembly, "SparkJobRole")
     passed = [

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from fairbox import codec
 from fairbox.aws.s3_archive import WAITING
 from fairbox.batches.models import Root
 from fairbox.codec import attributes as attr
 from fairbox.codec import batches as batch_codec
 from fairbox.dynamodb.definitions import batches_definition
+from fairbox_cdk.components.archive import ageing
+from fairbox_cdk.config import Config
 
 from tests.stacks.assembly import plain
 
@@ -173,6 +176,16 @@ def test_the_archive_stays_readable_at_once_until_it_expires(assembly: Assembly)
         "STANDARD_IA": 30,
         "GLACIER_IR": 180,
     }
+
+
+@pytest.mark.parametrize(("days", "classes"), [(1, []), (30, []), (31, ["STANDARD_IA"])])
+def test_an_archive_that_is_kept_for_days_moves_nowhere_after_its_end(
+    days: int, classes: list[str]
+) -> None:
+    rule = ageing(Config(archive_retention_days=days))
+    assert rule.expiration is not None
+    assert rule.expiration.to_days() == days
+    assert [one.storage_class.value for one in rule.transitions or []] == classes
 
 
 def test_half_uploaded_objects_are_removed_from_every_bucket(assembly: Assembly) -> None:

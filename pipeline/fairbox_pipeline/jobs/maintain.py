@@ -6,12 +6,14 @@ By Iceberg's own procedures: each is one commit or none, and may be repeated.
 from __future__ import annotations
 
 import argparse
+import uuid
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F
 
+from fairbox_pipeline.erasure import erase_lines
 from fairbox_pipeline.errors import UsageError
 from fairbox_pipeline.ingest import refresh_messages
 from fairbox_pipeline.job import Context, Figures, Job
@@ -55,7 +57,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the job's own arguments."""
     _add_retention(parser)
     parser.add_argument(
-        "--erase-key", metavar="KEY", help="delete the messages with this partition key"
+        "--erase-key",
+        metavar="KEY",
+        help="delete the messages with this partition key, in the archive too",
     )
     parser.add_argument("--topic", metavar="T", help="with --erase-key: of this topic alone")
 
@@ -95,8 +99,8 @@ def figures(context: Context) -> Figures:
     erases = options.erase_key is not None
     if options.topic is not None and not erases:
         raise UsageError("--topic goes with --erase-key")
-    erased = _erase(context) if erases else 0
-    return {"erased": erased, **_maintained(context, at_once=erases)}
+    erased = _erase(context) if erases else {"erased": 0, "erased_files": 0}
+    return {**erased, **_maintained(context, at_once=erases)}
 
 
 def figures_when_due(context: Context) -> Figures:
@@ -129,17 +133,23 @@ def _maintained(context: Context, *, at_once: bool) -> Figures:
     return found
 
 
-def _erase(context: Context) -> int:
-    """Delete the messages of a key, and their events; return their number."""
+def _erase(context: Context) -> Figures:
+    """Delete the messages of a key, and their events; return how many, and of how many files.
+
+    The archive comes first: the tables know its lines' messages until all of them are gone.
+    """
     options, warehouse = context.options, context.warehouse
     named = F.col("partition_key") == options.erase_key
     if options.topic is not None:
         named &= F.col("topic") == options.topic
     keys = warehouse.read(MESSAGES_TABLE).where(named).select(*KEY).localCheckpoint()
     keys.createOrReplaceTempView("erased")
+    # what a killed run leaves there is removed as an orphan, days later
+    folder = f"{warehouse.location(EVENTS_TABLE)}/erasure-{uuid.uuid4()}"
+    files = erase_lines(context.spark, options.archive, folder, keys)
     for table in _ERASED:
         warehouse.delete(table, _IS_ERASED)
-    return keys.count()
+    return {"erased": keys.count(), "erased_files": files}
 
 
 def _maintain(context: Context, table: Table, keep: datetime, orphans: datetime) -> dict[str, Any]:

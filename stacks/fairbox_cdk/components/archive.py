@@ -52,7 +52,7 @@ class Archive(Construct):
             "Bucket",
             config=config,
             access_logs=access_logs,
-            lifecycle_rules=[_ageing(config)],
+            lifecycle_rules=[ageing(config)],
             key=key,
         )
         group = log_group(self, "Logs", config=config)
@@ -127,18 +127,20 @@ def _resource(bucket: s3.Bucket) -> CfnElement:
     return resource
 
 
-def _ageing(config: Config) -> s3.LifecycleRule:
-    """Return cheaper storage classes by age, all readable at once, as the pipeline needs."""
+def ageing(config: Config) -> s3.LifecycleRule:
+    """Return cheaper storage classes by age, all readable at once, as the pipeline needs.
+
+    S3 refuses a transition that would not come before the end.
+    """
+    ages = (
+        (s3.StorageClass.INFREQUENT_ACCESS, config.archive_infrequent_days),
+        (s3.StorageClass.GLACIER_INSTANT_RETRIEVAL, config.archive_glacier_days),
+    )
     return s3.LifecycleRule(
         transitions=[
-            s3.Transition(
-                storage_class=s3.StorageClass.INFREQUENT_ACCESS,
-                transition_after=Duration.days(config.archive_infrequent_days),
-            ),
-            s3.Transition(
-                storage_class=s3.StorageClass.GLACIER_INSTANT_RETRIEVAL,
-                transition_after=Duration.days(config.archive_glacier_days),
-            ),
+            s3.Transition(storage_class=storage, transition_after=Duration.days(days))
+            for storage, days in ages
+            if days < config.archive_retention_days
         ],
         expiration=Duration.days(config.archive_retention_days),
     )

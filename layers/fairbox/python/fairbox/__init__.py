@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from fairbox.batches.results import AckResult, Batch, FailedItem, Group, Page, Progress
     from fairbox.client.batches import Batches
     from fairbox.client.delivery import SweepResult
+    from fairbox.client.erasure import ErasureResult
     from fairbox.client.feed_client import FeedClient
     from fairbox.client.feed_positions import FeedMessage, FeedUpdate
     from fairbox.client.feeds import Feeds
@@ -91,6 +92,7 @@ __all__ = [
     "DeadLetter",
     "DeadLettersUnreadable",
     "Delivery",
+    "ErasureResult",
     "FailedItem",
     "FairboxError",
     "Feed",
@@ -166,6 +168,7 @@ _HOMES: Final = {
     "Dead": "consumer.outcomes",
     "DeadLetter": "model.stored_messages",
     "Delivery": "model.stored_messages",
+    "ErasureResult": "client.erasure",
     "FailedItem": "batches.results",
     "Feed": "model.feeds",
     "FeedClient": "client.feed_client",

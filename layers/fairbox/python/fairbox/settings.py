@@ -50,6 +50,8 @@ ARCHIVE_STREAM: Final = "FAIRBOX_ARCHIVE_STREAM"
 """The Firehose stream of the archive; needed by `mark_delivered` and `repair`."""
 ARCHIVE_BUCKET: Final = "FAIRBOX_ARCHIVE_BUCKET"
 """The archive's bucket, for what Firehose does not take and for jobs: `s3://BUCKET/archive`."""
+ARCHIVE_BODIES: Final = "FAIRBOX_ARCHIVE_BODIES"
+"""`false`: the archive keeps messages without their bodies. Default `true`."""
 FAILURES_BUCKET: Final = "FAIRBOX_FAILURES_BUCKET"
 """The bucket of what could not be done yet; needed by `mark_delivered` and `repair`."""
 API_URL: Final = "FAIRBOX_API_URL"
@@ -146,13 +148,13 @@ class Settings:
         """Return these settings, with other values for those that are missing or empty."""
         return Settings({**values, **{k: v for k, v in self.values.items() if v}})
 
-    def flag(self, name: str) -> bool:
-        """Return whether the value is `true`; missing is `false`.
+    def flag(self, name: str, *, default: bool = False) -> bool:
+        """Return whether the value is `true`; `default` when it is missing or empty.
 
         Raises:
             InvalidInput: it is neither.
         """
-        value = self.values.get(name, "") or "false"
+        value = self.values.get(name, "") or str(default).lower()
         if value not in ("true", "false"):
             raise InvalidInput(name, "'true' or 'false'")
         return value == "true"

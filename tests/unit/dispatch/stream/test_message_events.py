@@ -101,6 +101,13 @@ def test_bodies_that_are_no_text_are_base64_and_offloaded_ones_an_address() -> N
     assert (line["body"], line["body_uri"]) == (None, "s3://bucket/bodies/x")
 
 
+def test_without_bodies_an_add_has_all_but_the_body() -> None:
+    (whole,) = told("INSERT", None, FRESH)
+    (event,) = events_of(Change("INSERT", None, FRESH, "77", "event", AT), TOPIC)
+    line = json.loads(archive_line(event, TOPIC, bodies=False))
+    assert line == whole | {"body": None, "body_encoding": None}
+
+
 def test_a_delete_without_mark_is_a_delivery_to_who_lacked_it() -> None:
     assert kinds(told("REMOVE", FRESH, None)) == [("delivered", "a"), ("delivered", "b")]
     one = replace(FRESH, pending=frozenset("b"), states={"b": FAILED})

@@ -16,6 +16,7 @@ from fairbox.cli.output_fields import (
     body_fields,
     dead_fields,
     delivery_fields,
+    erasure_fields,
     failures_fields,
     receives_fields,
     stored_fields,
@@ -237,6 +238,36 @@ def delete(
     """Take messages out of the outbox undelivered, whoever holds them."""
     call = partial(session.queue.delete, reason=reason)
     _settle(session, refs, ("delete", "deleted"), call, dry_run, yes=yes)
+
+
+@verb(message, "erase", example="fairbox message erase --partition-key customer-42 --yes")
+def erase(
+    session: Session,
+    *,
+    partition_key: Annotated[
+        str, typer.Option(metavar="KEY", help="As the messages were published.")
+    ],
+    topic: Annotated[
+        str | None, typer.Option(metavar="TOPIC", help="Of this topic alone; all by default.")
+    ] = None,
+    reason: Annotated[
+        str, typer.Option(help="At most 256 bytes; the archive keeps it: name nobody.")
+    ] = "erased",
+    yes: Yes = False,
+    dry_run: DryRun = False,
+) -> None:
+    """Cancel all messages of a partition key and purge its dead letters, for good."""
+    erased = partial(session.outbox.erase_key, partition_key, topic=topic, reason=reason)
+    result = erased(dry_run=True)
+    if not dry_run:
+        count = len(result.cancelled) + len(result.purged)
+        session.confirm(f"Erase {count} message(s) of {partition_key!r} for good?", yes=yes)
+        result = erased()
+    counts = f"{len(result.cancelled)} cancelled, {len(result.purged)} purged"
+    stays = [f"stays: {one}" for one in (*result.held, *result.left)]
+    session.show(erasure_fields(result), "\n".join([*stays, counts]))
+    if stays:
+        raise typer.Exit(FAILED)
 
 
 def _settle(

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from fairbox.batches.results import Batch, Progress
+    from fairbox.client.erasure import ErasureResult
     from fairbox.client.feed_positions import FeedUpdate
     from fairbox.client.misplaced_messages import Misplaced
     from fairbox.client.purge import PurgeResult
@@ -270,6 +271,17 @@ def purge_fields(result: PurgeResult) -> Fields:
         "names": list(result.names),
         "left": list(result.left),
         "more": result.more,
+        "dry_run": result.dry_run,
+    }
+
+
+def erasure_fields(result: ErasureResult) -> Fields:
+    """Return what an erasure of a partition key did, or would do."""
+    return {
+        "cancelled": [str(ref) for ref in result.cancelled],
+        "purged": list(result.purged),
+        "held": [str(ref) for ref in result.held],
+        "left": list(result.left),
         "dry_run": result.dry_run,
     }
 

@@ -11,6 +11,7 @@ from fairbox.aws.s3_bodies import S3Bodies
 from fairbox.aws.sqs_doorbells import SqsDoorbells
 from fairbox.client.context import OutboxContext
 from fairbox.client.delivery import ManualDelivery
+from fairbox.client.erasure import KeyErasure
 from fairbox.client.misplaced_messages import MisplacedMessages
 from fairbox.client.publishing import MessagePublication
 from fairbox.client.purge import DeadLetterPurge
@@ -54,6 +55,7 @@ _VARIABLES: Final = (
 class Outbox(
     MessagePublication,
     MessageReplay,
+    KeyErasure,
     MessageReads,
     ManualDelivery,
     MessageSkips,

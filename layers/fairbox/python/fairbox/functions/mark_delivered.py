@@ -30,8 +30,15 @@ def application() -> Application:
 def marking() -> Marking:
     """Return this process's marking."""
     app = application()
-    aside = S3Failures(lambda: app.s3, app.failures_bucket)
-    return Marking(app.store, app.archive, app.clock, app.acks, aside=aside, run=in_threads)
+    return Marking(
+        app.store,
+        app.archive,
+        app.clock,
+        app.acks,
+        aside=S3Failures(lambda: app.s3, app.failures_bucket),
+        run=in_threads,
+        bodies=app.archive_bodies,
+    )
 
 
 @ends_in_time(application)

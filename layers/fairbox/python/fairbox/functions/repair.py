@@ -42,7 +42,7 @@ def repair() -> Repair:
         store=app.store,
         marking_store=app.store,
         cursor_store=RepairTable(app.tables),
-        marking=Marking(app.store, app.archive, app.clock, app.acks),
+        marking=Marking(app.store, app.archive, app.clock, app.acks, bodies=app.archive_bodies),
         given_up=S3Failures(lambda: app.s3, app.failures_bucket),
         doorbells=app.doorbells,
         clock=app.clock,

@@ -26,6 +26,7 @@ from fairbox.observability.metrics import Metrics, MetricsDetail, emit_shares
 from fairbox.settings import (
     ACK_QUEUE_URL,
     APART_QUEUE_URL,
+    ARCHIVE_BODIES,
     ARCHIVE_BUCKET,
     ARCHIVE_STREAM,
     BATCHES_TABLE,
@@ -225,6 +226,11 @@ class Application:
             self.clock,
             self.metrics.emit,
         )
+
+    @property
+    def archive_bodies(self) -> bool:
+        """Whether the archive keeps bodies."""
+        return self.settings.flag(ARCHIVE_BODIES, default=True)
 
     @property
     def failures_bucket(self) -> str:

@@ -130,6 +130,7 @@ class Marking:
         aside: keeps records that cannot be handled, so that they stop no others; None: nothing
             does, and they fail the invocation once the others are done.
         run: makes many independent calls; `one_by_one` or `in_threads`.
+        bodies: whether the archive keeps the bodies of messages.
     """
 
     def __init__(
@@ -141,6 +142,7 @@ class Marking:
         *,
         aside: SetAside | None = None,
         run: Run = one_by_one,
+        bodies: bool = True,
     ) -> None:
         self._store = store
         self._archive = archive
@@ -148,6 +150,7 @@ class Marking:
         self._acks = acks
         self._aside = aside
         self._run = run
+        self._bodies = bodies
 
     def handle(
         self,
@@ -253,7 +256,7 @@ class Marking:
         ref = change.stored.ref
         topic = self._topic(ref.topic, work)
         events = list(events_of(change, topic))
-        lines = [archive_line(event, topic) for event in events]
+        lines = [archive_line(event, topic, bodies=self._bodies) for event in events]
         lane_change = _lane_change(change, change.stored)
         item = _acked_item(change, topic)
         if item is not None and self._acks is None:

@@ -199,8 +199,14 @@ def _delivered(change: Change, stored: StoredMessage, subscription: str) -> Even
     )
 
 
-def archive_line(event: Event, topic: TopicState | None) -> bytes:
-    """Return the event as a line of the archive: a JSON object without line break."""
+def archive_line(event: Event, topic: TopicState | None, *, bodies: bool = True) -> bytes:
+    """Return the event as a line of the archive: a JSON object without line break.
+
+    Args:
+        event: the event.
+        topic: the topic as it stands; None when it is gone.
+        bodies: whether the body of a message is a part of its `added`.
+    """
     ref = event.stored.ref
     line: dict[str, Any] = {
         "event": event.kind,
@@ -214,7 +220,7 @@ def archive_line(event: Event, topic: TopicState | None) -> bytes:
     if not event.exact:
         line["precision"] = "s"
     if event.kind == "added":
-        line |= _content(event.stored, topic)
+        line |= _content(event.stored, topic, bodies=bodies)
     if event.kind in ("failed", "delivered", "dead"):
         line["subscription"] = event.subscription
         line["destination"] = _destination(topic, event.subscription)
@@ -226,7 +232,7 @@ def archive_line(event: Event, topic: TopicState | None) -> bytes:
     return json.dumps(line, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def _content(stored: StoredMessage, topic: TopicState | None) -> dict[str, Any]:
+def _content(stored: StoredMessage, topic: TopicState | None, *, bodies: bool) -> dict[str, Any]:
     message = stored.message
     content: dict[str, Any] = {
         "partition_key": message.partition_key,
@@ -240,7 +246,8 @@ def _content(stored: StoredMessage, topic: TopicState | None) -> dict[str, Any]:
         content["due"] = stored.ref.due
     if stored.offloaded is not None:
         return content | {"body": None, "body_encoding": None, "body_uri": stored.offloaded.uri}
-    if len(message.body) > ARCHIVED_UP_TO:  # from a producer without a bucket for bodies
+    # a long one is from a producer without a bucket for bodies
+    if not bodies or len(message.body) > ARCHIVED_UP_TO:
         return content | {"body": None, "body_encoding": None}
     try:
         text = message.body.decode()
