@@ -17,13 +17,21 @@ from fairbox_pipeline.arguments import parser_of
 from fairbox_pipeline.jobs.replay import arguments
 from typer.main import get_command
 
+from tests.support.other_outboxes import text_keys
+
 if TYPE_CHECKING:
     from tests.support.cli_runs import Cli
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/cli.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(r"^\$ (.+)$", PAGE, re.MULTILINE)
 OF_AWS = ("fairbox env", "fairbox smoke", "fairbox feed tail", "fairbox feed token")
-ALONE = {"fairbox cost", "fairbox doctor", "fairbox shell", *OF_AWS[:2]}  # verbs of no noun
+ALONE = {
+    "fairbox cost",
+    "fairbox doctor",
+    "fairbox import",
+    "fairbox shell",
+    *OF_AWS[:2],
+}  # verbs of no noun
 
 
 def test_every_verb_has_a_command_on_the_page() -> None:
@@ -76,6 +84,8 @@ def variables(cli: Cli, command: str) -> dict[str, str]:
         outbox.add(Message(topic="jobs", body=b"{}", id=cli.application.ids.next()))
     [*held] = cli.application.queue.receive("jobs") if "$RECEIPT" in command else []
     cli.application.feeds.create(Feed("trades", "ring"))
+    if "import" in command:
+        text_keys(cli.application.engine, "brighter_outbox", "MessageId")
     if "topic create" not in command:
         outbox.create_topic(Topic("orders"))
     if re.search("subscription (pause|resume|remove|show|skip)|message skip", command):

@@ -22,6 +22,7 @@ from typer.testing import CliRunner
 from local.engines import iceberg
 from local.workspace import Workspace
 from tests.e2e.stage import Stage, eventually
+from tests.support.other_outboxes import text_keys
 from tests.support.terminals import SECONDS, Terminal
 
 if TYPE_CHECKING:
@@ -187,6 +188,35 @@ def messages(cli: Cli) -> None:
     assert cli.one(*erase, "--dry-run")["cancelled"] == [ref]
     assert cli.one(*erase, "--yes")["cancelled"] == [ref]
     assert cli("message", "list", topic) == []
+
+
+@scene("import")
+def imports(cli: Cli) -> None:
+    topic = cli.topic("cli-imports")
+    table = f"{topic}-before"
+    text_keys(cli.stage.dynamodb, table, "pk", "sk")
+    for n, status in enumerate(("PENDING", "SENT", "PENDING")):
+        row = {"pk": "order#7", "sk": f"event#{n}", "status": status, "payload": f"row {n}"}
+        item = {name: {"S": value} for name, value in row.items()}
+        cli.stage.dynamodb.put_item(TableName=table, Item=item)
+    layout = cli.folder / "layout.json"
+    waiting = {"status": "PENDING", "sentAt": None}
+    moved = {"status": "MOVED", "sentAt": "$iso"}
+    fields = {"waiting": waiting, "moved": moved, "body": "payload", "to": topic}
+    layout.write_text(json.dumps(fields))
+    move = ("import", "--layout", str(layout), table)
+    assert cli.one(*move, "--dry-run")["count"] == 2
+    assert cli.one(*move, "--yes") | {"left": 0} == {
+        "count": 2,
+        "topics": {topic: 2},
+        "left": 0,
+        "dry_run": False,
+    }
+    assert {one["body"] for one in cli.receive(topic)} == {"row 0", "row 2"}
+    assert cli.one(*move, "--yes")["count"] == 0
+    layout.write_text(json.dumps(fields | {"waiting": {"status": "SENT"}, "moved": {}}))
+    assert cli.one(*move, "--yes")["count"] == 1
+    assert cli.stage.dynamodb.scan(TableName=table)["Count"] == 2
 
 
 @scene(

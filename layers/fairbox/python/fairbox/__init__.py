@@ -26,8 +26,10 @@ if TYPE_CHECKING:
     from fairbox.client.queue import Queue
     from fairbox.client.queue_resize import WidthResult
     from fairbox.client.redrive import RedriveResult
+    from fairbox.client.row_import import ImportResult
     from fairbox.client.skips import SkipResult
     from fairbox.client.topic_resize import ResizeResult
+    from fairbox.codec.row_layouts import RowLayout
     from fairbox.consumer.consumer import Consumer
     from fairbox.consumer.counts import ConsumerCounts
     from fairbox.consumer.group import Consumers
@@ -104,6 +106,7 @@ __all__ = [
     "FeedUpdate",
     "Feeds",
     "Group",
+    "ImportResult",
     "InvalidInput",
     "ItemTooLarge",
     "MalformedItems",
@@ -136,6 +139,7 @@ __all__ = [
     "ResizeUnderway",
     "Retry",
     "RetryPolicy",
+    "RowLayout",
     "SkipResult",
     "StaleReceipt",
     "Subscription",
@@ -177,6 +181,7 @@ _HOMES: Final = {
     "FeedUpdate": "client.feed_positions",
     "Feeds": "client.feeds",
     "Group": "batches.results",
+    "ImportResult": "client.row_import",
     "Message": "model.messages",
     "MessageRef": "model.messages",
     "Misplaced": "client.misplaced_messages",
@@ -197,6 +202,7 @@ _HOMES: Final = {
     "ResizeResult": "client.topic_resize",
     "Retry": "consumer.outcomes",
     "RetryPolicy": "model.topics",
+    "RowLayout": "codec.row_layouts",
     "SkipResult": "client.skips",
     "Subscription": "model.topics",
     "SweepResult": "client.delivery",

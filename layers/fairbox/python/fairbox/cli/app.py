@@ -12,6 +12,7 @@ from fairbox.cli import (
     message,
     outbox,
     queue,
+    row_import,
     shell,
     smoke,
     subscription,
@@ -34,4 +35,7 @@ verb(app, "doctor", example="fairbox doctor")(doctor.doctor)
 verb(app, "env", example="fairbox env --name Fairbox", tables=False)(env.env)
 verb(app, "smoke", example="fairbox smoke --without kinesis")(smoke.smoke)
 verb(app, "shell", example="fairbox shell")(shell.shell)
+verb(app, "import", example="fairbox import --layout brighter brighter_outbox --yes")(
+    row_import.import_rows
+)
 verb(app, "cost", example="fairbox cost --rate 12 --size 700", tables=False)(cost.cost)

@@ -19,6 +19,7 @@ from fairbox.client.queue_resize import QueueResize
 from fairbox.client.reading import MessageReads
 from fairbox.client.redrive import DeadLetterRedrive
 from fairbox.client.replay import MessageReplay
+from fairbox.client.row_import import RowImport
 from fairbox.client.skips import MessageSkips
 from fairbox.client.topic_administration import TopicAdministration
 from fairbox.client.topic_deletion import TopicDeletion
@@ -53,6 +54,7 @@ _VARIABLES: Final = (
 
 
 class Outbox(
+    RowImport,
     MessagePublication,
     MessageReplay,
     KeyErasure,

@@ -1,0 +1,116 @@
+"""The import of rows that wait in another outbox's table, each in one transaction."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from fairbox.client.context import OutboxPart
+from fairbox.client.publishing import MessagePublication, place_all
+from fairbox.client.reading import check_limit
+from fairbox.codec.row_layouts import text_of
+from fairbox.dynamodb.other_outboxes import OtherOutbox
+from fairbox.errors import (
+    BodyTooLarge,
+    InvalidInput,
+    TopicConflict,
+    TransactionCancelled,
+    UnknownTopic,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from fairbox.codec.keys import Item
+    from fairbox.codec.row_layouts import RowLayout
+
+
+@dataclass(frozen=True, slots=True)
+class ImportResult:
+    """The result of an import; of a dry run, what it would do.
+
+    Attributes:
+        topics: number of messages by topic.
+        left: rows that wait still, by their keys as text, with what is wrong.
+        dry_run: nothing was changed.
+    """
+
+    topics: Mapping[str, int] = field(default_factory=dict)
+    left: tuple[tuple[str, str], ...] = ()
+    dry_run: bool = False
+
+
+class RowImport(OutboxPart):
+    """Moves rows of another outbox into this one."""
+
+    def import_rows(
+        self,
+        table: str,
+        layout: RowLayout,
+        *,
+        topic: str | None = None,
+        limit: int | None = None,
+        dry_run: bool = False,
+        progress: Callable[[int], object] = lambda _: None,
+    ) -> ImportResult:
+        """Move what waits in a table of the same account and Region, the oldest rows first.
+
+        Each row leaves its outbox in the transaction that publishes its message (4 WRU a KB and
+        those of the table's indexes): a crash loses no row and moves none twice, and the call may
+        be repeated. The other outbox may run on; what it is sending in this moment comes twice.
+        It scans the table once (1 RRU for 4 KB); the keys of the rows that wait fit into memory.
+
+        Args:
+            table: name of the table.
+            layout: the layout of its rows.
+            topic: the topic's name in the rows that are moved; None: all rows.
+            limit: maximum number of rows that are tried; None: all.
+            dry_run: change nothing, and return what would be moved.
+            progress: told after each row how many were tried.
+
+        Raises:
+            UnknownTable: there is no such table.
+            TopicFull: a topic has no room; those before are moved.
+            NotAllowed: the credentials may not read or change the table.
+            Throttled, Unavailable: call again; what is moved stays moved.
+        """
+        check_limit(limit)
+        other = OtherOutbox(self.tables.calls, table, layout)
+        moved: Counter[str] = Counter()
+        left: list[tuple[str, str]] = []
+        rows: list[tuple[int, str, Item]] = []
+        for key, shown in other.waiting(topic):
+            try:
+                rows.append((layout.created_ns(shown), text_of(key), key))
+            except InvalidInput as error:
+                left.append((text_of(key), str(error)))
+        rows.sort(key=lambda row: row[:2])
+        for tried, (_, name, key) in enumerate(rows[:limit], 1):
+            try:
+                to = self._move(other, layout, key, dry_run=dry_run)
+            except (BodyTooLarge, InvalidInput, TopicConflict, UnknownTopic) as error:
+                left.append((name, str(error)))
+            except TransactionCancelled as error:
+                # by the first action: it was sent in the meantime
+                if error.reasons[0][0] != "ConditionalCheckFailed":
+                    left.append((name, str(error)))
+            else:
+                moved.update([to] if to is not None else [])
+            progress(tried)
+        return ImportResult(dict(moved), tuple(left), dry_run)
+
+    def _move(
+        self, other: OtherOutbox, layout: RowLayout, key: Item, *, dry_run: bool
+    ) -> str | None:
+        """Publish the message of a row that leaves; return its topic, None: the row is gone."""
+        row = other.get(key)
+        if row is None:
+            return None
+        now = self._context.now
+        message = layout.message(row, key, now)
+        if dry_run:
+            place_all([message], self._context)
+        else:
+            self._other(MessagePublication).transact([other.leaving(key, now)], message)
+        return message.topic
