@@ -13,17 +13,22 @@ from pyspark.sql import functions as F
 
 from fairbox_pipeline.progress import say
 from fairbox_pipeline.reading import PATTERN, escaped
-from fairbox_pipeline.schemas import KEY, REQUIRED
+from fairbox_pipeline.schemas import KEY, OPTIONAL, REQUIRED
 
 if TYPE_CHECKING:
+    from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame, SparkSession
 
 _FIELDS: Final = ", ".join(
-    f"{field.name} {field.dataType.simpleString()}" for field in REQUIRED if field.name in KEY
+    f"{field.name} {field.dataType.simpleString()}"
+    for field in (*REQUIRED, *OPTIONAL)
+    if field.name in (*KEY, "partition_key")
 )
 
 
-def erase_lines(spark: SparkSession, archive: str, folder: str, keys: DataFrame) -> int:
+def erase_lines(
+    spark: SparkSession, archive: str, folder: str, keys: DataFrame, named: SparkColumn
+) -> int:
     """Delete the lines of messages from an archive's files; return how many files had some.
 
     It reads the whole archive: a line may come into the folder of a later day than its message's.
@@ -32,16 +37,21 @@ def erase_lines(spark: SparkSession, archive: str, folder: str, keys: DataFrame)
         spark: the session; it may write to the archive.
         archive: its folder.
         folder: one of this run alone, in which a file lies while it is copied.
-        keys: the messages, by the columns of `KEY`.
+        keys: the messages, by the columns of `KEY`, each once.
+        named: condition on topic and partition key, for lines of messages that are not in `keys`:
+            a run over a part of the archive has made the tables forget them.
     """
-    keys = F.broadcast(keys)
-    lines = _lines(spark, escaped(archive)).withColumn("file", F.col("_metadata.file_path"))
-    rows = lines.join(keys, list(KEY), "left_semi").select("file").distinct().collect()
-    files = sorted(row["file"] for row in rows)
+    keys = F.broadcast(keys.withColumn("erased", F.lit(True)))
+    goes = F.coalesce(F.col("erased"), named, F.lit(False))
+
+    def lines(place: str) -> DataFrame:
+        return _lines(spark, escaped(place)).join(keys, list(KEY), "left")
+
+    found = lines(archive).where(goes).select("_metadata.file_path").distinct().collect()
+    files = sorted(row["file_path"] for row in found)
     for file in files:
         say(f"erasing lines of {file}")
-        kept = _lines(spark, escaped(file)).join(keys, list(KEY), "left_anti").select("value")
-        _replace(spark, kept, file, folder)
+        _replace(spark, lines(file).where(~goes).select("value"), file, folder)
     return len(files)
 
 

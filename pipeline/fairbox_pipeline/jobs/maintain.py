@@ -146,7 +146,7 @@ def _erase(context: Context) -> Figures:
     keys.createOrReplaceTempView("erased")
     # what a killed run leaves there is removed as an orphan, days later
     folder = f"{warehouse.location(EVENTS_TABLE)}/erasure-{uuid.uuid4()}"
-    files = erase_lines(context.spark, options.archive, folder, keys)
+    files = erase_lines(context.spark, options.archive, folder, keys, named)
     for table in _ERASED:
         warehouse.delete(table, _IS_ERASED)
     return {"erased": keys.count(), "erased_files": files}
