@@ -194,15 +194,16 @@ def messages(cli: Cli) -> None:
 def imports(cli: Cli) -> None:
     topic = cli.topic("cli-imports")
     table = f"{topic}-before"
-    text_keys(cli.stage.dynamodb, table, "pk", "sk")
+    text_keys(cli.stage.dynamodb, table, "pk", "at")
     for n, status in enumerate(("PENDING", "SENT", "PENDING")):
-        row = {"pk": "order#7", "sk": f"event#{n}", "status": status, "payload": f"row {n}"}
+        at = f"2026-11-0{n + 1}T12:00:00Z"
+        row = {"pk": "order#7", "at": at, "status": status, "payload": f"row {n}"}
         item = {name: {"S": value} for name, value in row.items()}
         cli.stage.dynamodb.put_item(TableName=table, Item=item)
     layout = cli.folder / "layout.json"
     waiting = {"status": "PENDING", "sentAt": None}
     moved = {"status": "MOVED", "sentAt": "$iso"}
-    fields = {"waiting": waiting, "moved": moved, "body": "payload", "to": topic}
+    fields = {"waiting": waiting, "moved": moved, "body": "payload", "created": "at", "to": topic}
     layout.write_text(json.dumps(fields))
     move = ("import", "--layout", str(layout), table)
     assert cli.one(*move, "--dry-run")["count"] == 2
@@ -212,7 +213,7 @@ def imports(cli: Cli) -> None:
         "left": 0,
         "dry_run": False,
     }
-    assert {one["body"] for one in cli.receive(topic)} == {"row 0", "row 2"}
+    assert [one["body"] for one in cli.receive(topic)] == ["row 0", "row 2"]
     assert cli.one(*move, "--yes")["count"] == 0
     layout.write_text(json.dumps(fields | {"waiting": {"status": "SENT"}, "moved": {}}))
     assert cli.one(*move, "--yes")["count"] == 1

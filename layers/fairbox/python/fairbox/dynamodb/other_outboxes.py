@@ -46,9 +46,9 @@ class OtherOutbox:
         if topic is not None:
             condition += " AND #t = :t"
             names["#t"], values[":t"] = self._layout.topic, {"S": topic}
-        shown = {f"#k{n}": name for n, name in enumerate(self._keys)}
-        if self._layout.created:
-            shown["#c"] = self._layout.created
+        # each once: the time may be the table's sort key
+        wanted = dict.fromkeys(filter(None, (*self._keys, self._layout.created)))
+        shown = {f"#k{n}": name for n, name in enumerate(wanted)}
         pages = self._calls.pages(
             "scan",
             TableName=self._table,
