@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from fairbox import InvalidInput, Topic, UnknownTopic
+from fairbox import InvalidInput, KeyErasure, Topic, UnknownTopic
 from fairbox.codec import attributes as attr
 from fairbox.testing.application import DELIVERIES, OUTBOX
 
@@ -45,10 +45,10 @@ def app() -> App:
 def test_nothing_of_the_key_stays_and_all_of_the_others_does(app: App) -> None:
     others = sorted(key for key in keys(app) if key != ANN)
     assert len(others) == 7 == sum(key == ANN for key in keys(app))
-    tried = app.outbox.erase_key(ANN, dry_run=True)
+    tried = KeyErasure(app.outbox).erase(ANN, dry_run=True)
     assert sum(key == ANN for key in keys(app)) == 7
 
-    done = app.outbox.erase_key(ANN)
+    done = KeyErasure(app.outbox).erase(ANN)
 
     assert (len(done.cancelled), len(done.purged), done.held, done.left) == (6, 1, (), ())
     assert (done.cancelled, done.purged) == (tried.cancelled, tried.purged)
@@ -57,12 +57,12 @@ def test_nothing_of_the_key_stays_and_all_of_the_others_does(app: App) -> None:
     told = [*app.events("cancelled"), *app.events("purged")]
     assert [event["reason"] for event in told] == ["erased"] * 7
     assert (app.row().ready, app.row().later, app.row().dead) == (2, 2, 1)
-    again = app.outbox.erase_key(ANN)
+    again = KeyErasure(app.outbox).erase(ANN)
     assert (again.cancelled, again.purged) == ((), ())
 
 
 def test_of_one_topic_alone(app: App) -> None:
-    done = app.outbox.erase_key(ANN, topic="jobs")
+    done = KeyErasure(app.outbox).erase(ANN, topic="jobs")
     assert ({ref.topic for ref in done.cancelled}, done.purged) == ({"jobs"}, ())
     assert sum(key == ANN for key in keys(app)) == 5
 
@@ -73,7 +73,7 @@ def test_what_is_held_and_what_nobody_can_read_is_told(app: App) -> None:
     app.run(120)
     taken = app.queue.receive("jobs", max_messages=4)
     held = next(one for one in taken if one.message.partition_key == ANN)
-    done = app.outbox.erase_key(ANN)
+    done = KeyErasure(app.outbox).erase(ANN)
     assert ([ref.id for ref in done.held], done.left) == ([held.message.id], ("orders/0/0/junk",))
     assert list(keys(app)).count(ANN) == 1
     app.queue.ack(held.receipt)
@@ -82,9 +82,9 @@ def test_what_is_held_and_what_nobody_can_read_is_told(app: App) -> None:
 
 def test_what_is_asked_wrongly_changes_nothing(app: App) -> None:
     with pytest.raises(InvalidInput, match="partition_key"):
-        app.outbox.erase_key("")
+        KeyErasure(app.outbox).erase("")
     with pytest.raises(InvalidInput, match="reason"):
-        app.outbox.erase_key(ANN, reason="x" * 257)
+        KeyErasure(app.outbox).erase(ANN, reason="x" * 257)
     with pytest.raises(UnknownTopic):
-        app.outbox.erase_key(ANN, topic="nowhere")
+        KeyErasure(app.outbox).erase(ANN, topic="nowhere")
     assert sum(key == ANN for key in keys(app)) == 7

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fairbox import InvalidInput, RowLayout, UnknownTable
+from fairbox import InvalidInput, RowImport, RowLayout, UnknownTable
 from fairbox.testing import Fault
 
 from tests.support.application import App
@@ -64,13 +64,13 @@ def test_rows_of_brighter_move_in_their_order_with_what_is_in_them(app: App) -> 
         brighter(app, n)
     brighter(app, 4, DeliveryTime={"N": str(TICKS)})
     brighter(app, 5, DeliveryTime={"NULL": True}, Body={"S": '{"Id": 5}'})  # of version 9
-    tried = app.outbox.import_rows(TABLE, RowLayout.brighter(), dry_run=True)
+    tried = RowImport(app.outbox).move(TABLE, RowLayout.brighter(), dry_run=True)
     assert (tried.topics, app.lying()) == ({"orders": 4}, [])
 
-    assert app.outbox.import_rows(TABLE, RowLayout.brighter(), limit=1).topics == {"orders": 1}
+    assert RowImport(app.outbox).move(TABLE, RowLayout.brighter(), limit=1).topics == {"orders": 1}
     (oldest,) = app.outbox.outstanding("orders")
     assert oldest.body == b'{"Id": 1}'
-    assert app.outbox.import_rows(TABLE, RowLayout.brighter()).topics == {"orders": 3}
+    assert RowImport(app.outbox).move(TABLE, RowLayout.brighter()).topics == {"orders": 3}
     app.run(5)
 
     taken = app.at("a").received
@@ -92,11 +92,11 @@ def test_rows_of_brighter_move_in_their_order_with_what_is_in_them(app: App) -> 
     rows = app.engine.items(TABLE)
     assert all("N" in row["DeliveryTime"] for row in rows)
     assert sum("OutstandingCreatedTime" in row for row in rows) == 1
-    assert app.outbox.import_rows(TABLE, RowLayout.brighter()).topics == {}
+    assert RowImport(app.outbox).move(TABLE, RowLayout.brighter()).topics == {}
 
 
 def test_rows_of_ones_own_are_chosen_by_what_they_have(app: App) -> None:
-    text_keys(app.engine, "shop", "pk", "sk")
+    text_keys(app.engine, "shop", "pk", "createdAt")
     base = {"pk": {"S": "order#7"}, "topic": {"S": "orders"}, "orderId": {"S": "7"}}
     for n, (status, more) in enumerate(
         [("PENDING", {}), ("SENT", {}), ("PENDING", {"sentAt": {"S": "2025"}})]
@@ -104,23 +104,25 @@ def test_rows_of_ones_own_are_chosen_by_what_they_have(app: App) -> None:
         app.engine.put_item(
             TableName="shop",
             Item=base
-            | {"sk": {"S": f"event#{n}"}, "status": {"S": status}, **more}
+            | {"createdAt": {"S": f"2025-10-09T08:00:0{n}Z"}, "status": {"S": status}, **more}
             | {"payload": {"M": {"id": {"N": "7"}, "lines": {"L": [{"S": "a"}, {"BOOL": True}]}}}}
-            | {"eventType": {"S": "order.placed"}, "createdAt": {"S": "2025-10-09T08:00:00Z"}},
+            | {"eventType": {"S": "order.placed"}},
         )
-    app.engine.put_item(TableName="shop", Item={"pk": {"S": "order#7"}, "sk": {"S": "order"}})
+    app.engine.put_item(
+        TableName="shop", Item={"pk": {"S": "order#7"}, "createdAt": {"S": "no event"}}
+    )
 
-    assert app.outbox.import_rows("shop", RowLayout.of(OWN)).topics == {"orders": 1}
+    assert RowImport(app.outbox).move("shop", RowLayout.of(OWN)).topics == {"orders": 1}
     app.run(5)
 
     (taken,) = app.at("a").received
     assert json.loads(taken.message.body) == {"id": 7, "lines": ["a", True]}
     assert (taken.message.content_type, taken.message.type) == ("application/json", "order.placed")
-    moved = [row for row in app.engine.items("shop") if row["sk"]["S"] == "event#0"]
+    moved = [row for row in app.engine.items("shop") if row["createdAt"]["S"].endswith("00Z")]
     assert moved[0]["status"] == {"S": "MOVED"}
     assert moved[0]["sentAt"]["S"].endswith("Z")
     deleted = RowLayout.of(OWN | {"moved": {}, "waiting": {"status": "SENT"}})
-    assert app.outbox.import_rows("shop", deleted).topics == {"orders": 1}
+    assert RowImport(app.outbox).move("shop", deleted).topics == {"orders": 1}
     assert len(app.engine.items("shop")) == 3
 
 
@@ -129,12 +131,12 @@ def test_a_row_that_is_wrong_stays_and_stops_no_other(app: App) -> None:
     brighter(app, 2, Body={"NULL": True})
     brighter(app, 3, CreatedTime={"S": "yesterday"})
     brighter(app, 4)
-    result = app.outbox.import_rows(TABLE, RowLayout.brighter())
+    result = RowImport(app.outbox).move(TABLE, RowLayout.brighter())
     assert result.topics == {"orders": 1}
     reasons = " ".join(reason for _, reason in result.left)
     assert all(word in reasons for word in ("nowhere", "Body", "CreatedTime"))
     # once there is a topic for it
-    moved = app.outbox.import_rows(
+    moved = RowImport(app.outbox).move(
         TABLE, RowLayout.of(vars(RowLayout.brighter()) | {"to": "orders"}), topic="nowhere"
     )
     assert (moved.topics, moved.left) == ({"orders": 1}, ())
@@ -147,7 +149,7 @@ def test_what_is_sent_in_the_meantime_is_not_moved(app: App) -> None:
     def sent(_: int) -> None:
         brighter(app, 2, DeliveryTime={"N": str(TICKS)})
 
-    result = app.outbox.import_rows(TABLE, RowLayout.brighter(), progress=sent)
+    result = RowImport(app.outbox).move(TABLE, RowLayout.brighter(), progress=sent)
     assert (result.topics, result.left) == ({"orders": 1}, ())
 
 
@@ -156,7 +158,7 @@ def test_what_is_sent_in_the_meantime_is_not_moved(app: App) -> None:
 def test_a_lost_answer_moves_no_row_twice(app: App, fault: Fault) -> None:
     brighter(app, 1)
     app.faulty.next("transact_write_items", fault)
-    assert app.outbox.import_rows(TABLE, RowLayout.brighter()).topics == {"orders": 1}
+    assert RowImport(app.outbox).move(TABLE, RowLayout.brighter()).topics == {"orders": 1}
     app.run(5)
     assert len(app.at("a").received) == 1
 
@@ -177,6 +179,12 @@ def test_a_layout_that_is_wrong_names_its_field(change: dict[str, Any], named: s
         RowLayout.of(OWN | change)
 
 
+def test_a_topic_is_refused_where_rows_name_none(app: App) -> None:
+    layout = RowLayout.of(OWN | {"topic": "", "to": "orders"})
+    with pytest.raises(InvalidInput, match="topic"):
+        RowImport(app.outbox).move(TABLE, layout, topic="orders")
+
+
 def test_a_table_that_is_not_there_is_named(app: App) -> None:
     with pytest.raises(UnknownTable, match="nothing"):
-        app.outbox.import_rows("nothing", RowLayout.brighter())
+        RowImport(app.outbox).move("nothing", RowLayout.brighter())

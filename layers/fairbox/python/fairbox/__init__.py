@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fairbox.batches.results import AckResult, Batch, FailedItem, Group, Page, Progress
     from fairbox.client.batches import Batches
     from fairbox.client.delivery import SweepResult
-    from fairbox.client.erasure import ErasureResult
+    from fairbox.client.erasure import ErasureResult, KeyErasure
     from fairbox.client.feed_client import FeedClient
     from fairbox.client.feed_positions import FeedMessage, FeedUpdate
     from fairbox.client.feeds import Feeds
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from fairbox.client.queue import Queue
     from fairbox.client.queue_resize import WidthResult
     from fairbox.client.redrive import RedriveResult
-    from fairbox.client.row_import import ImportResult
+    from fairbox.client.row_import import ImportResult, RowImport
     from fairbox.client.skips import SkipResult
     from fairbox.client.topic_resize import ResizeResult
     from fairbox.codec.row_layouts import RowLayout
@@ -109,6 +109,7 @@ __all__ = [
     "ImportResult",
     "InvalidInput",
     "ItemTooLarge",
+    "KeyErasure",
     "MalformedItems",
     "Message",
     "MessageRef",
@@ -139,6 +140,7 @@ __all__ = [
     "ResizeUnderway",
     "Retry",
     "RetryPolicy",
+    "RowImport",
     "RowLayout",
     "SkipResult",
     "StaleReceipt",
@@ -182,6 +184,7 @@ _HOMES: Final = {
     "Feeds": "client.feeds",
     "Group": "batches.results",
     "ImportResult": "client.row_import",
+    "KeyErasure": "client.erasure",
     "Message": "model.messages",
     "MessageRef": "model.messages",
     "Misplaced": "client.misplaced_messages",
@@ -202,6 +205,7 @@ _HOMES: Final = {
     "ResizeResult": "client.topic_resize",
     "Retry": "consumer.outcomes",
     "RetryPolicy": "model.topics",
+    "RowImport": "client.row_import",
     "RowLayout": "codec.row_layouts",
     "SkipResult": "client.skips",
     "Subscription": "model.topics",

@@ -257,12 +257,14 @@ def erase(
     dry_run: DryRun = False,
 ) -> None:
     """Cancel all messages of a partition key and purge its dead letters, for good."""
-    erased = partial(session.outbox.erase_key, partition_key, topic=topic, reason=reason)
-    result = erased(dry_run=True)
+    # imported where it is used: most verbs do without it
+    from fairbox.client.erasure import KeyErasure  # noqa: PLC0415
+
     if not dry_run:
-        count = len(result.cancelled) + len(result.purged)
-        session.confirm(f"Erase {count} message(s) of {partition_key!r} for good?", yes=yes)
-        result = erased()
+        session.confirm(f"Erase all messages of {partition_key!r} for good?", yes=yes)
+    result = KeyErasure(session.outbox).erase(
+        partition_key, topic=topic, reason=reason, dry_run=dry_run
+    )
     counts = f"{len(result.cancelled)} cancelled, {len(result.purged)} purged"
     stays = [f"stays: {one}" for one in (*result.held, *result.left)]
     session.show(erasure_fields(result), "\n".join([*stays, counts]))

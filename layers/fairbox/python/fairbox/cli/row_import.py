@@ -45,12 +45,15 @@ def import_rows(
     dry_run: DryRun = False,
 ) -> None:
     """Move rows that wait in another outbox's table into this one, the oldest first."""
+    # imported where it is used: `fairbox --help` does without the library
+    from fairbox.client.row_import import RowImport  # noqa: PLC0415
+
     chosen = _layout(layout)
     chosen = chosen if to is None else replace(chosen, to=to)
     if not dry_run:
         session.confirm(f"Move what waits in table {table} into the outbox?", yes=yes)
     with progress("importing") as advance:
-        result = session.outbox.import_rows(
+        result = RowImport(session.outbox).move(
             table, chosen, topic=topic, limit=limit, dry_run=dry_run, progress=advance
         )
     count = sum(result.topics.values())
@@ -65,8 +68,7 @@ def import_rows(
 
 
 def _layout(given: str) -> RowLayout:
-    # imported where it is used: `fairbox --help` does without the library
-    from fairbox.codec.row_layouts import RowLayout  # noqa: PLC0415
+    from fairbox.codec.row_layouts import RowLayout  # noqa: PLC0415 - as above
 
     if given == "brighter":
         return RowLayout.brighter()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from fairbox.client.outstanding_limits import OutstandingLimits
 from fairbox.dispatch.ports import Doorbell
@@ -12,8 +12,6 @@ from fairbox.dynamodb.topic_copies import ProducerTopics
 from fairbox.errors import FairboxError, UnknownTopic
 from fairbox.model.clock import milliseconds
 from fairbox.model.deadline import calls_until, check_seconds
-
-Part = TypeVar("Part", bound="OutboxPart")
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -119,9 +117,3 @@ class OutboxPart:
     def _open(self, context: OutboxContext) -> None:
         self._context = context
         self.tables = context.tables
-
-    def _other(self, kind: type[Part]) -> Part:
-        """Return another part over the same context."""
-        part = kind()
-        part._open(self._context)  # noqa: SLF001 - it is a part as this one is
-        return part

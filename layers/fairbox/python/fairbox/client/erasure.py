@@ -5,16 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from fairbox.client.context import OutboxPart
-from fairbox.client.delivery import ManualDelivery
-from fairbox.client.purge import DeadLetterPurge
-from fairbox.client.reading import MessageReads
 from fairbox.errors import InvalidInput, MessagesClaimed, MessagesNotFound
 from fairbox.model.messages import check_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from fairbox.client.outbox import Outbox
     from fairbox.dynamodb.lanes import OpenLane
     from fairbox.model.messages import MessageRef
     from fairbox.model.stored_messages import DeadLetter
@@ -41,10 +38,17 @@ class ErasureResult:
     dry_run: bool = False
 
 
-class KeyErasure(OutboxPart):
-    """Erases what the outbox holds of a partition key."""
+class KeyErasure:
+    """Erases what an outbox holds of a partition key.
 
-    def erase_key(
+    Args:
+        outbox: the outbox.
+    """
+
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
+
+    def erase(
         self,
         partition_key: str,
         *,
@@ -75,9 +79,9 @@ class KeyErasure(OutboxPart):
             raise InvalidInput("partition_key", "a partition key that is not empty")
         check_text("reason", reason)
         if topic is None:
-            names = [state.topic.name for state in self.tables.topics.all()]
+            names = [state.topic.name for state in self._outbox.topics()]
         else:
-            names = [self._context.topic(topic).topic.name]
+            names = [self._outbox.topic(topic).topic.name]
         cancelled: list[MessageRef] = []
         held: list[MessageRef] = []
         purged: list[str] = []
@@ -89,14 +93,13 @@ class KeyErasure(OutboxPart):
                 return False
             return letter.message.partition_key == partition_key
 
-        purge = self._other(DeadLetterPurge)
         for name in names:
             for ref in self._refs_of_key(name, partition_key):
                 stays = self._stays(ref, reason, dry_run=dry_run)
                 if stays is not None:
                     (held if stays else cancelled).append(ref)
             # after the others: one of them may have died until then
-            found = purge.purge_found(name, where=of_key, reason=reason, dry_run=dry_run)
+            found = self._outbox.purge_found(name, where=of_key, reason=reason, dry_run=dry_run)
             purged += found.names
             left += found.left
         return ErasureResult(
@@ -107,7 +110,7 @@ class KeyErasure(OutboxPart):
         """Cancel a message; return whether a consumer holds it, None: it is not outstanding."""
         try:
             if not dry_run:
-                self._other(ManualDelivery).cancel([ref], reason=reason)
+                self._outbox.cancel([ref], reason=reason)
         except MessagesNotFound:
             return None  # it was delivered, or died, in the meantime
         except MessagesClaimed:
@@ -115,8 +118,7 @@ class KeyErasure(OutboxPart):
         return False
 
     def _refs_of_key(self, topic: str, partition_key: str) -> Iterator[MessageRef]:
-        reads = self._other(MessageReads)
         for lane in _LANES:
-            for stored in reads.stored(lane, topic):
+            for stored in self._outbox.stored(lane, topic):
                 if stored.message.partition_key == partition_key:
                     yield stored.ref

@@ -11,7 +11,6 @@ from fairbox.aws.s3_bodies import S3Bodies
 from fairbox.aws.sqs_doorbells import SqsDoorbells
 from fairbox.client.context import OutboxContext
 from fairbox.client.delivery import ManualDelivery
-from fairbox.client.erasure import KeyErasure
 from fairbox.client.misplaced_messages import MisplacedMessages
 from fairbox.client.publishing import MessagePublication
 from fairbox.client.purge import DeadLetterPurge
@@ -19,7 +18,6 @@ from fairbox.client.queue_resize import QueueResize
 from fairbox.client.reading import MessageReads
 from fairbox.client.redrive import DeadLetterRedrive
 from fairbox.client.replay import MessageReplay
-from fairbox.client.row_import import RowImport
 from fairbox.client.skips import MessageSkips
 from fairbox.client.topic_administration import TopicAdministration
 from fairbox.client.topic_deletion import TopicDeletion
@@ -54,10 +52,8 @@ _VARIABLES: Final = (
 
 
 class Outbox(
-    RowImport,
     MessagePublication,
     MessageReplay,
-    KeyErasure,
     MessageReads,
     ManualDelivery,
     MessageSkips,

@@ -6,8 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from fairbox.client.context import OutboxPart
-from fairbox.client.publishing import MessagePublication, place_all
+from fairbox.client.publishing import place_all
 from fairbox.client.reading import check_limit
 from fairbox.codec.row_layouts import text_of
 from fairbox.dynamodb.other_outboxes import OtherOutbox
@@ -22,6 +21,7 @@ from fairbox.errors import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from fairbox.client.outbox import Outbox
     from fairbox.codec.keys import Item
     from fairbox.codec.row_layouts import RowLayout
 
@@ -41,10 +41,18 @@ class ImportResult:
     dry_run: bool = False
 
 
-class RowImport(OutboxPart):
-    """Moves rows of another outbox into this one."""
+class RowImport:
+    """Moves rows of another outbox into this one.
 
-    def import_rows(
+    Args:
+        outbox: this one.
+    """
+
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
+        self._context = outbox._context  # noqa: SLF001 - a part over the same context
+
+    def move(
         self,
         table: str,
         layout: RowLayout,
@@ -71,12 +79,15 @@ class RowImport(OutboxPart):
 
         Raises:
             UnknownTable: there is no such table.
+            InvalidInput: a topic is given, and the layout has no attribute of this name.
             TopicFull: a topic has no room; those before are moved.
             NotAllowed: the credentials may not read or change the table.
             Throttled, Unavailable: call again; what is moved stays moved.
         """
         check_limit(limit)
-        other = OtherOutbox(self.tables.calls, table, layout)
+        if topic is not None and not layout.topic:
+            raise InvalidInput("topic", "none: the layout names no attribute with the topic")
+        other = OtherOutbox(self._outbox.tables.calls, table, layout)
         moved: Counter[str] = Counter()
         left: list[tuple[str, str]] = []
         rows: list[tuple[int, str, Item]] = []
@@ -112,5 +123,5 @@ class RowImport(OutboxPart):
         if dry_run:
             place_all([message], self._context)
         else:
-            self._other(MessagePublication).transact([other.leaving(key, now)], message)
+            self._outbox.transact([other.leaving(key, now)], message)
         return message.topic
