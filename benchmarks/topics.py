@@ -136,10 +136,10 @@ class TopicsDeployment(Deployment):
             self.accounts.charge("administration", partial(self._set_circuit, name, opened=False))
 
     def _set_circuit(self, topic: str, *, opened: bool) -> None:
-        before = self._operator.read_standings(topic, [_SUBSCRIPTION])[_SUBSCRIPTION]
+        before = self._operator.read_statuses(topic, [_SUBSCRIPTION])[_SUBSCRIPTION]
         now = int(self.app.clock.now() * 1000)
         after = before.opened(now, "HTTP 503", self.app.rng) if opened else before.closed()
-        self._operator.write_standing(topic, _SUBSCRIPTION, after, before, announce=opened)
+        self._operator.write_status(topic, _SUBSCRIPTION, after, before, announce=opened)
 
 
 def figures(

@@ -242,12 +242,12 @@ def add_events(warehouse: Warehouse, lines: Lines) -> None:
     one read the known ids.
     """
     events = lines.frame.where(F.col("kind") == EVENT)
-    standing = warehouse.current(EVENTS_TABLE).snapshot
-    known = warehouse.read_at(EVENTS_TABLE, standing).where(_on(lines.days))
+    status = warehouse.current(EVENTS_TABLE).snapshot
+    known = warehouse.read_at(EVENTS_TABLE, status).where(_on(lines.days))
     repeated = repeated_lines(events, known).persist()
     if repeated.count():
         events = events.join(repeated, ["uri", "line"], "left_anti")
-    warehouse.append_after(EVENTS_TABLE, events.select(*EVENTS_TABLE.names), standing)
+    warehouse.append_after(EVENTS_TABLE, events.select(*EVENTS_TABLE.names), status)
     repeated.unpersist()
 
 
@@ -290,11 +290,11 @@ def refresh_messages(warehouse: Warehouse) -> bool:
 
 def _rebuild(warehouse: Warehouse) -> int:
     """Replace all rows of `messages`; return up to which commit they stand."""
-    standing = warehouse.current(MESSAGES_TABLE).snapshot
+    status = warehouse.current(MESSAGES_TABLE).snapshot
     current = warehouse.current(EVENTS_TABLE)
     events = warehouse.read_at(EVENTS_TABLE, current.snapshot).select(*_FOR_MESSAGES)
     rows = messages_of(events, current.number)
-    warehouse.replace(MESSAGES_TABLE, rows, after=standing)
+    warehouse.replace(MESSAGES_TABLE, rows, after=status)
     return current.number
 
 

@@ -131,18 +131,18 @@ class OrderedWorld:
     def _store(self, clock: Skewed) -> DynamoStore:
         """Return tables before whose shard row a worker may stall, while others go on."""
         store = self.app.store_of(clock)
-        write = store.write_holds
+        write = store.write_deferred
 
         def late(
-            shard: tuple[str, int, int], holds: DeferredKeys, version: int
+            shard: tuple[str, int, int], deferred: DeferredKeys, version: int
         ) -> DeferredKeys | None:
             if self._stormy and not self._nested and self.rng.random() < self.chaos.interleaved:
                 for _ in range(3):
                     self.app.clock.advance(self.rng.choice([0.1, 1, 3]))
                     self._meanwhile()
-            return write(shard, holds, version)
+            return write(shard, deferred, version)
 
-        store.write_holds = late  # type: ignore[method-assign]
+        store.write_deferred = late  # type: ignore[method-assign]
         return store
 
     def _answer(self, message: StoredMessage) -> Outcome:

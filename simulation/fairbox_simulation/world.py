@@ -313,8 +313,8 @@ class World:
     def _resume(self) -> None:
         """Resume what a receiver left that wanted no more; nobody closes the circuits by hand."""
         for state in self.app.outbox.topics():
-            for name, standing in state.standings.items():
-                if standing.paused:
+            for name, status in state.statuses.items():
+                if status.paused:
                     self.app.outbox.resume_subscription(state.topic.name, name)
 
     def _drain(self) -> None:

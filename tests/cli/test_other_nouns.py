@@ -336,10 +336,10 @@ def test_subscriptions_are_paused_and_resumed_and_the_list_says_so(orders: Cli) 
     name = ("orders", "billing")
     paused = orders.ok("subscription", "pause", *name, "--reason", "new system", "--json").json
     assert (paused["state"], paused["pause_reason"]) == ("paused", "new system")
-    assert orders.application.outbox.topic("orders").standing("billing").paused
+    assert orders.application.outbox.topic("orders").status("billing").paused
     assert orders.ok("subscription", "list").lines[1].split()[2] == "paused"
     assert orders.ok("subscription", "resume", *name).out.strip() == "orders: billing is resumed"
-    assert orders.application.outbox.topic("orders").standing("billing").ready
+    assert orders.application.outbox.topic("orders").status("billing").ready
     for verb in ("pause", "resume"):
         run = orders("subscription", verb, "orders", "nobody", "--json")
         assert (run.code, run.problem["type"]) == (1, "urn:fairbox:problem:unknown-subscription")

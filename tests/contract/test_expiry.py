@@ -48,7 +48,7 @@ class Rig(Setup):
         self.clock.advance(seconds)
         store = DynamoStore(self.outbox.tables, self.bodies)
         store.refresh()
-        rows = [ShardRow(topic, 0, 0, ready=1, later=1, look_at=1)]
+        rows = [ShardRow(topic, 0, 0, ready=1, later=1, next_check=1)]
         expiry = Expiry(store, self.expiries, self.clock)
         return expiry.run(rows, deadline=self.clock.now() + 25).expired.get(topic, 0)
 
@@ -110,7 +110,7 @@ def test_a_message_that_changed_since_it_was_read_is_not_marked(setup: Rig, topi
     shard = (topic, 0, 0)
     now = round(setup.clock.now() * 1000)
     page = setup.expiries.page("ready", shard, until=now, limit=9, after=None)
-    row = setup.expiries.held(shard)
+    row = setup.expiries.claims(shard)
     held = setup.receive(topic)
     if topic == "key":
         assert not setup.expiries.mark_in_row(page.messages, shard, row)

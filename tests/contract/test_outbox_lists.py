@@ -78,7 +78,7 @@ class TestOutstanding:
         refs = setup.outbox.add_many([*setup.messages(3, "a"), *setup.messages(3, "b")])
         for ref in refs:
             row = ShardRow(ref.topic, ref.epoch, ref.shard)
-            listed = ShardRow(ref.topic, ref.epoch, ref.shard, ready=1, look_at=5)
+            listed = ShardRow(ref.topic, ref.epoch, ref.shard, ready=1, next_check=5)
             setup.outbox.tables.rows.change(listed, row)
         assert [m.id for m in setup.outbox.outstanding()] == [ref.id for ref in refs]
 
@@ -137,7 +137,7 @@ class TestCounting:
     def test_shard_rows_are_not_counted(self, setup: Setup) -> None:
         setup.topic()
         rows = setup.outbox.tables.rows
-        rows.change(ShardRow("orders", 0, 0, ready=9, look_at=1), ShardRow("orders", 0, 0))
+        rows.change(ShardRow("orders", 0, 0, ready=9, next_check=1), ShardRow("orders", 0, 0))
         assert setup.outbox.outstanding_count("orders") == 0
         assert setup.outbox.outstanding_count() == 0
 

@@ -52,16 +52,16 @@ def test_a_destination_that_takes_nothing_is_probed_and_gets_all_when_it_is_back
     queue.wait_for(refs)
 
     def circuit() -> str:
-        return stage.outbox.topic(topic).standing("hook").circuit
+        return stage.outbox.topic(topic).status("hook").circuit
 
     eventually(lambda: circuit() == "open", failing=lambda: len(stage.sink.calls(topic)))
-    standing = stage.outbox.topic(topic).standing("hook")
-    assert ("no answer in 1 s" if how == "hangs" else "HTTP 500") in standing.reason
-    assert stage.outbox.topic(topic).standing("queue").ready
+    status = stage.outbox.topic(topic).status("hook")
+    assert ("no answer in 1 s" if how == "hangs" else "HTTP 500") in status.reason
+    assert stage.outbox.topic(topic).status("queue").ready
     # it compares the version once a second
     eventually(
         lambda: stage.invoke("CountOutstanding")[OPEN_CIRCUITS] >= 1,
-        failing=lambda: stage.outbox.topic(topic).standing("hook"),
+        failing=lambda: stage.outbox.topic(topic).status("hook"),
     )
     down[0] = False
     wait_taken(stage, topic, refs)
@@ -81,7 +81,7 @@ def test_a_receiver_that_wants_no_more_is_paused_until_somebody_resumes_it(stage
     stage.subscribe(topic, {"hook": stage.sink.url(topic)}, max_in_flight=1)
     refs = publish(stage, topic)
     eventually(
-        lambda: stage.outbox.topic(topic).standing("hook").paused,
+        lambda: stage.outbox.topic(topic).status("hook").paused,
         failing=lambda: stage.sink.calls(topic),
     )
     path = f"/topics/{topic}/subscriptions/hook/pause"

@@ -120,8 +120,8 @@ def test_topics_with_an_open_circuit_or_dead_letters_are_listed_though_they_are_
     assert quiet not in listed(functions).names
     state = functions.outbox.topic(quiet)
     store = functions.load("relay").Application.from_env().store
-    status = state.standing("billing").opened(int(functions.clock.now() * 1000), "no", Random(1))
-    store.write_standing(quiet, "billing", status, state.standing("billing"), announce=True)
+    status = state.status("billing").opened(int(functions.clock.now() * 1000), "no", Random(1))
+    store.write_status(quiet, "billing", status, state.status("billing"), announce=True)
     count(functions)
     assert quiet in listed(functions).names
     capsys.readouterr()

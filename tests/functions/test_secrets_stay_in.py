@@ -108,8 +108,8 @@ def test_a_receiver_that_repeats_what_it_was_sent_gets_no_secret_kept_logged_or_
     ]
     assert (len(histories) > 0) == (status in (500, 400, 503))
     assert canaries.found_in(json.dumps(histories)) == []
-    standing = functions.outbox.topic("orders").standing("hook")
-    assert canaries.found_in(repr(standing)) == []
+    hook = functions.outbox.topic("orders").status("hook")
+    assert canaries.found_in(repr(hook)) == []
 
 
 def test_logs_have_a_status_and_none_of_a_receivers_words(functions: Functions, echo: Echo) -> None:
@@ -119,8 +119,8 @@ def test_logs_have_a_status_and_none_of_a_receivers_words(functions: Functions, 
     changes = [o for o in canaries.objects(log.getvalue()) if o["message"] == "a circuit changed"]
     assert [change["error"] for change in changes][:1] == ["HTTP 500"]
     assert "Anna" not in log.getvalue()
-    standing = functions.outbox.topic("orders").standing("hook")
-    assert "Anna Meier owes us" in repr(standing)  # where who reads messages finds it
+    status = functions.outbox.topic("orders").status("hook")
+    assert "Anna Meier owes us" in repr(status)  # where who reads messages finds it
 
 
 def test_the_api_and_the_command_line_show_addresses_without_what_lets_in(

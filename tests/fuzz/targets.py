@@ -86,7 +86,7 @@ batch_records = st.one_of(
         failed=_SMALL,
         version=_SMALL,
         told=st.booleans(),
-        look=st.none() | _SMALL,
+        next_check=st.none() | _SMALL,
         expires=st.none() | _SMALL,
     ),
     st.builds(

@@ -126,7 +126,7 @@ def test_the_batches_stream_what_they_become_and_only_their_tombstones_expire(
         "AttributeName": batch_codec.EXPIRES_AT,
         "Enabled": True,
     }
-    live = Root(BATCH, "complete", 1, look=2, message=BATCH)
+    live = Root(BATCH, "complete", 1, next_check=2, message=BATCH)
     assert batch_codec.EXPIRES_AT not in batch_codec.item_of(live)
     assert "LocalSecondaryIndexes" not in batches
 

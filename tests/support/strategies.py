@@ -137,7 +137,7 @@ rows = st.builds(
     later_deaths=counts,
     ready_sequence=sequences,
     later_sequence=sequences,
-    look_at=st.none() | times,
+    next_check=st.none() | times,
     backoff=st.integers(0, 600),
     purged_dead=st.integers(0, 10**6),
 )

@@ -22,11 +22,11 @@ def repeated_lines(events: DataFrame, known: DataFrame) -> DataFrame:
     nowhere = [
         F.lit(None).cast(kind).alias(n) for n, kind in (("uri", "string"), ("line", "bigint"))
     ]
-    standing = known.select("event_id", *nowhere)
+    status = known.select("event_id", *nowhere)
     order = Window.partitionBy("event_id").orderBy("uri", "line")  # nulls first: those that stand
     numbered = (
         events.select("event_id", "uri", "line")
-        .unionByName(standing)
+        .unionByName(status)
         .withColumn("nth", F.row_number().over(order))
     )
     return numbered.where((F.col("nth") > 1) & F.col("uri").isNotNull()).select("uri", "line")

@@ -97,7 +97,7 @@ roots = st.builds(
     message=st.none() | st.just(BATCH),
     parent_item=st.none() | st.just(f"{BATCH}:0:0"),
     told=st.booleans(),
-    look=st.none() | numbers,
+    next_check=st.none() | numbers,
     cursor=st.none() | numbers,
     expires=st.none() | numbers,
 )

@@ -50,7 +50,7 @@ def test_nothing_of_the_key_stays_and_all_of_the_others_does(app: App) -> None:
 
     done = KeyErasure(app.outbox).erase(ANN)
 
-    assert (len(done.cancelled), len(done.purged), done.held, done.left) == (6, 1, (), ())
+    assert (len(done.cancelled), len(done.purged), done.claimed, done.left) == (6, 1, (), ())
     assert (done.cancelled, done.purged) == (tried.cancelled, tried.purged)
     assert sorted(keys(app)) == others
     app.run(5)
@@ -74,7 +74,10 @@ def test_what_is_held_and_what_nobody_can_read_is_told(app: App) -> None:
     taken = app.queue.receive("jobs", max_messages=4)
     held = next(one for one in taken if one.message.partition_key == ANN)
     done = KeyErasure(app.outbox).erase(ANN)
-    assert ([ref.id for ref in done.held], done.left) == ([held.message.id], ("orders/0/0/junk",))
+    assert ([ref.id for ref in done.claimed], done.left) == (
+        [held.message.id],
+        ("orders/0/0/junk",),
+    )
     assert list(keys(app)).count(ANN) == 1
     app.queue.ack(held.receipt)
     assert ANN not in keys(app)

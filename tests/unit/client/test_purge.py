@@ -34,7 +34,7 @@ class TestGoing:
         assert (app.dead(), lying(app)) == ([], [])
         app.run(5)
         assert app.at("a").ids == []
-        assert (app.row().ready, app.row().dead, app.row().look_at) == (0, 0, None)
+        assert (app.row().ready, app.row().dead, app.row().next_check) == (0, 0, None)
         assert [(e["id"], e["reason"]) for e in app.events("purged")] == [
             (ref.id, "of no use") for ref in refs
         ]
@@ -94,7 +94,7 @@ class TestGoing:
         assert app.row().dead == 1
         result = app.outbox.purge_dead("orders")
         assert result.names == (f"orders/0/0/{junk}",)
-        assert (app.dead(), app.row().dead, app.row().look_at) == ([], 0, None)
+        assert (app.dead(), app.row().dead, app.row().next_check) == ([], 0, None)
         app.run(5)
         assert (app.row().dead, app.events("purged")) == (0, [])
 
@@ -153,7 +153,7 @@ class TestOthers:
         app.at("a").answer = lambda _: TAKEN
         app.run(1200)
         assert app.at("a").ids == [ref.id]
-        assert (app.row().dead, app.row().ready, app.row().look_at) == (0, 0, None)
+        assert (app.row().dead, app.row().ready, app.row().next_check) == (0, 0, None)
 
     def test_a_mark_that_was_left_behind_is_finished_and_delivered_to_nobody(self) -> None:
         app = App("a")

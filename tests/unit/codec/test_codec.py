@@ -62,7 +62,7 @@ class TestRoundTrips:
         item = shard_item(row)
         assert read_shard(item) == row
         assert is_shard_row(item)
-        assert (attr.BUCKET in item) == (row.look_at is not None)
+        assert (attr.BUCKET in item) == (row.next_check is not None)
 
     @given(st.lists(strategies.topics(), max_size=4, unique_by=lambda s: s.topic.name))
     def test_topics_with_their_subscriptions(self, topics: list[TopicState]) -> None:

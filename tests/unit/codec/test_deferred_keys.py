@@ -12,7 +12,7 @@ from fairbox.codec.key_claims import read_claims
 from fairbox.codec.keys import shard_key
 from fairbox.model.deferred_keys import (
     EVERY_KEY,
-    MAX_HOLDS,
+    MAX_DEFERRED,
     NAME_BYTES,
     DeferredKey,
     DeferredKeys,
@@ -47,7 +47,7 @@ def test_a_row_is_read_as_it_was_written(
 
 def test_twenty_entries_cost_one_write_unit_and_64_three() -> None:
     hold = DeferredKey(b"name", b"digest!!", "0199c82d-089c-769e-9208-19774465901f", 1)
-    for count, units in ((20, 1), (MAX_HOLDS, 3)):
+    for count, units in ((20, 1), (MAX_DEFERRED, 3)):
         item = ROW | deferred_values(DeferredKeys(7, (hold,) * count))
         assert -(-item_size(item) // 1024) == units
 
@@ -90,7 +90,7 @@ def test_too_many_entries_become_a_wait_of_their_subscription_that_covers_them(
     ]
     kept = ordered(entries)
     blocked = [e for e in entries if e.state == "blocked"]
-    assert len(kept) <= max(MAX_HOLDS, len(blocked) + subscriptions)
+    assert len(kept) <= max(MAX_DEFERRED, len(blocked) + subscriptions)
     assert list(kept) == sorted(kept, key=lambda e: e.id)
     assert all(e in kept for e in blocked)
     for entry in entries:

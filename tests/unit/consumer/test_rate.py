@@ -89,15 +89,15 @@ class TestRateLimit:
             begin(clock, limit, rng.randint(0, 20))
             clock.advance(rng.random() * 3 / rate)
             seconds = rng.random() * 20 / rate
-            turns, end = limit.turns(seconds), clock.now() + seconds
-            begun = begin(clock, limit, turns + 1)
-            assert sum(at <= end for at in begun) == pytest.approx(turns, abs=1)
+            slots, end = limit.slots(seconds), clock.now() + seconds
+            begun = begin(clock, limit, slots + 1)
+            assert sum(at <= end for at in begun) == pytest.approx(slots, abs=1)
 
     def test_the_least_rate_is_no_fault(self) -> None:
         limit = RateLimit(5e-324, ManualClock(0).now)
-        assert limit.turns(10) == 1
+        assert limit.slots(10) == 1
         limit.begin()
-        assert limit.turns(10) == 0
+        assert limit.slots(10) == 0
 
 
 def of_clock(

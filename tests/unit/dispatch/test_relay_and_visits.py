@@ -213,7 +213,7 @@ def test_an_unreadable_shard_row_stops_no_visit_and_repair_takes_it_away() -> No
     assert len(app.at("a").ids) == 3
     app.run(1)
     row_after = app.row()
-    assert (row_after.ready, row_after.look_at, row_after.recount) == (0, None, None)
+    assert (row_after.ready, row_after.next_check, row_after.recount) == (0, None, None)
 
 
 class TestVisits:
@@ -256,10 +256,10 @@ class TestVisits:
         waits = []
         for _ in range(6):
             self.visits(app).handle(Doorbell("orders", 0, 0), deadline=app.deadline)
-            look_at = app.row().look_at
-            assert look_at is not None
-            waits.append(round(look_at / 1000 - app.clock.now()))
-            app.clock.set(look_at / 1000)
+            next_check = app.row().next_check
+            assert next_check is not None
+            waits.append(round(next_check / 1000 - app.clock.now()))
+            app.clock.set(next_check / 1000)
         assert waits == [60, 120, 240, 480, 600, 600]
 
     def test_a_backlog_is_sent_whole_page_by_page(self) -> None:

@@ -53,7 +53,7 @@ class FeedInterleavings(Interleavings):
 
     def _feeds(self, client: Any, number: int) -> Feeds:
         feeds = Feeds(client, table=TABLE, clock=ManualClock(), rng=random.Random(number))
-        feeds._rows._copies["f"] = self._feed, 1e12  # no call of a process goes to the feed's row
+        feeds._rows._feeds["f"] = self._feed, 1e12  # no call of a process goes to the feed's row
         return feeds
 
     def run(self, number: int, client: Any) -> Any:

@@ -49,7 +49,7 @@ class Parts:
         calls = Calls(self, self.clock, rng)
         rows = FeedRows(calls, TABLE)
         self.feeds = Feeds(self, table=TABLE, clock=self.clock, rng=rng)
-        rows._copies["f"] = self.feeds._rows._copies["f"] = feed, 1e12
+        rows._feeds["f"] = self.feeds._rows._feeds["f"] = feed, 1e12
         self.topics, self.leases = FeedTopics(calls, TABLE), FeedLeases(calls, TABLE)
         self.connections = FeedConnections(calls, TABLE, 1)
         self.asking = Asking(rows, self.topics, self.connections, self.leases)

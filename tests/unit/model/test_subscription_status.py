@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 SUBSCRIPTION = Subscription("orders", "a", "sqs:http://q/a")
 TOPIC = TopicState(Topic("orders", shards=1), (Epoch(0, 1, 0),), (SUBSCRIPTION,))
-standings = st.builds(
+statuses = st.builds(
     SubscriptionStatus,
     circuit=st.sampled_from(["open", "half-open"]),
     until=st.integers(0, 1 << 45),
@@ -58,7 +58,7 @@ OWN = Outcome("refused", "too large", fault="message")
 class Row:
     """A row that several processes share, and how often it was announced, read and written."""
 
-    standing: SubscriptionStatus = NEW
+    status: SubscriptionStatus = NEW
     announced: int = 0
     writes: int = 0
     reads: int = 0
@@ -67,16 +67,16 @@ class Row:
     def announced_of(self, topic: str) -> int:
         return self.announced
 
-    def standings(self, topic: str) -> tuple[Mapping[str, SubscriptionStatus], int]:
+    def statuses(self, topic: str) -> tuple[Mapping[str, SubscriptionStatus], int]:
         return {}, 0
 
-    def read_standings(
+    def read_statuses(
         self, topic: str, subscriptions: Iterable[str]
     ) -> dict[str, SubscriptionStatus]:
         self.reads += 1
-        return dict.fromkeys(subscriptions, self.standing)
+        return dict.fromkeys(subscriptions, self.status)
 
-    def write_standing(
+    def write_status(
         self,
         topic: str,
         name: str,
@@ -86,10 +86,10 @@ class Row:
         announce: bool,
     ) -> SubscriptionStatus | None:
         self.writes += 1
-        if self.standing.version == before.version:
-            self.standing = after
+        if self.status.version == before.version:
+            self.status = after
             self.announced += announce
-        return self.standing
+        return self.status
 
     def spend(self, topic: str, name: str, until: int, before: int) -> None:
         pass
@@ -137,12 +137,12 @@ class Processes:
         for _ in range(failures - 1):
             self.clock.advance(QUIET_CAP_SECONDS + 1)
             self.call(FAILURES[0])
-        assert self.row.standing.circuit == "open"
+        assert self.row.status.circuit == "open"
 
 
-@given(standings)
-def test_a_standing_is_read_back_from_its_row(standing: SubscriptionStatus) -> None:
-    assert read_status(status_attributes(standing)) == standing
+@given(statuses)
+def test_a_standing_is_read_back_from_its_row(status: SubscriptionStatus) -> None:
+    assert read_status(status_attributes(status)) == status
     assert read_status({}) == NEW
 
 
@@ -175,11 +175,11 @@ def test_it_opens_by_five_failures_in_a_row_and_by_nothing_else(sequence: list[O
     world = Processes()
     run = 0
     for outcome in sequence:
-        if world.row.standing.circuit != "closed":
+        if world.row.status.circuit != "closed":
             break
         world.call(outcome)
         run = 0 if outcome.taken else run + (outcome is not OWN)
-        assert (not world.row.standing.ready) == (run >= FAILURES_TO_OPEN)
+        assert (not world.row.status.ready) == (run >= FAILURES_TO_OPEN)
 
 
 @given(st.lists(st.integers(1, 900), min_size=1, max_size=60))
@@ -187,7 +187,7 @@ def test_messages_that_were_refused_before_open_nothing(attempts: list[int]) -> 
     world = Processes()
     for n in attempts:
         world.call(POISON, attempts=[n])
-    assert world.row.standing == NEW
+    assert world.row.status == NEW
 
 
 @given(
@@ -201,10 +201,10 @@ def test_of_all_processes_one_probes_at_a_time(
     world.opened()
     for process, wait, kind in steps:
         world.clock.advance(wait / 1000)
-        standing = world.row.standing
-        if standing.circuit == "closed":
+        status = world.row.status
+        if status.circuit == "closed":
             break
-        quiet = world.now < standing.until
+        quiet = world.now < status.until
         sent = world.call([*FAILURES, TAKEN][kind], process=process, attempts=[0] * 20)
         assert sent <= (0 if quiet else 1)
 
@@ -218,7 +218,7 @@ def test_a_probe_that_is_taken_closes_it_for_everybody_within_five_seconds(
     world.clock.advance(QUIET_CAP_SECONDS + 1)
     world.gates[1].admission(TOPIC)
     assert world.call(TAKEN, attempts=[0] * 10) == 1
-    assert world.row.standing.ready
+    assert world.row.status.ready
     assert world.call(TAKEN, attempts=[0] * 10) == 10
     world.clock.advance(5)
     assert world.call(TAKEN, process=1, attempts=[0] * 10) == 10
@@ -234,7 +234,7 @@ def test_a_probe_that_is_lost_blocks_others_for_twenty_seconds_only() -> None:
     assert world.call(TAKEN, process=1) == 0
     world.clock.advance(2.1)
     assert world.call(TAKEN, process=1) == 1
-    assert world.row.standing.ready
+    assert world.row.status.ready
 
 
 def test_a_probe_that_says_nothing_of_the_destination_lets_another_follow() -> None:
@@ -242,8 +242,8 @@ def test_a_probe_that_says_nothing_of_the_destination_lets_another_follow() -> N
     world.opened(8)
     world.clock.advance(901)
     assert world.call(OWN) == 1
-    assert world.row.standing.until == world.now + 1000
-    assert world.row.standing.failures == 8
+    assert world.row.status.until == world.now + 1000
+    assert world.row.status.failures == 8
 
 
 def test_a_probe_is_whoever_was_tried_least_and_of_a_key_its_first() -> None:
@@ -275,7 +275,7 @@ def test_while_it_is_closed_nothing_is_read_or_written_and_while_quiet_neither()
         world.clock.advance(7)
     assert (world.row.reads, world.row.writes) == (0, 0)
     world.opened(12)
-    until = world.row.standing.until
+    until = world.row.status.until
     reads, writes = world.row.reads, world.row.writes
     while world.now < until - 1000:
         assert world.call(TAKEN) == 0

@@ -148,7 +148,7 @@ def test_an_ack_that_another_claim_overtakes_purges_nothing(app: Desk) -> None:
     letters = list(app.outbox.dead("orders"))
     app.clock.advance(30)
     assert app.take()
-    assert (app.outbox.tables.held_purges.purge(letters, ""), len(app.dead())) == (["gone"], 1)
+    assert (app.outbox.tables.holder_purges.purge(letters, ""), len(app.dead())) == (["gone"], 1)
 
 
 def test_who_is_overtaken_takes_the_next(app: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from fairbox.dynamodb.segments import SegmentRows
 from fairbox.errors import Throttled, Unreadable
 from fairbox.model.ids import IdGenerator
 from fairbox.model.messages import MessageRef
-from fairbox.model.segments import MOST, Held, Segment, joined, segments_of
+from fairbox.model.segments import MOST, ClaimEnd, Segment, joined, segments_of
 from fairbox.model.stored_messages import Hint
 from fairbox.testing import CostMeter, ManualClock
 from fairbox.testing.application import DELIVERIES, OUTBOX, MemoryApplication
@@ -419,7 +419,7 @@ def keys(count: int) -> list[str]:
 
 def test_claims_that_end_together_are_one_segment() -> None:
     a, b, c, d = keys(4)
-    passed = [Held(a, 1000), Held(b, 1900), Held(c, 60_000), Held(d, 1000)]
+    passed = [ClaimEnd(a, 1000), ClaimEnd(b, 1900), ClaimEnd(c, 60_000), ClaimEnd(d, 1000)]
     assert segments_of(passed, "") == [
         Segment(1900, "", b),
         Segment(60_000, b, c),
@@ -430,7 +430,9 @@ def test_claims_that_end_together_are_one_segment() -> None:
 @pytest.mark.parametrize("seed", range(30))
 def test_segments_cover_what_is_passed_and_none_is_late(seed: int) -> None:
     rng = random.Random(seed)
-    passed = [Held(key, rng.choice([5, 10, 3000, 90_000])) for key in keys(rng.randrange(1, 60))]
+    passed = [
+        ClaimEnd(key, rng.choice([5, 10, 3000, 90_000])) for key in keys(rng.randrange(1, 60))
+    ]
     segments = segments_of(passed, "")
     assert len(segments) <= MOST
     assert [s.after for s in segments] == ["", *(s.last for s in segments[:-1])]
@@ -466,7 +468,7 @@ def test_a_hint_is_read_as_it_was_written_and_the_row_of_sixteen_shards_is_a_wri
     (key,) = keys(1)
     now = 1_800_000_000_000
     hint = Hint(key, now, now + 1, now + 2)
-    for one in (hint, Hint(), Hint(look_at=5), replace(hint, later=f"{now:015d}#{key}")):
+    for one in (hint, Hint(), Hint(next_check=5), replace(hint, later=f"{now:015d}#{key}")):
         assert read_hint(hint_values(one, 3), 3) == one
     row = hint_key("jobs" * 30, 1, 0)
     for shard in range(SHARDS_A_ROW):
@@ -475,9 +477,9 @@ def test_a_hint_is_read_as_it_was_written_and_the_row_of_sixteen_shards_is_a_wri
 
 
 def test_a_hint_with_damaged_times_is_as_one_without() -> None:
-    item = hint_values(Hint(look_at=5, scan_at=7), 0)
+    item = hint_values(Hint(next_check=5, scan_at=7), 0)
     for damaged in ({"B": b""}, {"B": b"xx"}, {"B": b"x" * 20}, {"S": "x"}):
-        assert read_hint(item | {"g0": damaged}, 0).look_at == 5
+        assert read_hint(item | {"g0": damaged}, 0).next_check == 5
 
 
 def test_a_damaged_segment_row_stops_nothing() -> None:

@@ -140,7 +140,7 @@ class TestCounts:
 
         monkeypatch.setattr(app.engine, "update_item", later)
         doubt(app.store, [SHARD], 1)
-        assert (app.row().ready, app.row().recount, app.row().look_at) == (3, 0, 1)
+        assert (app.row().ready, app.row().recount, app.row().next_check) == (3, 0, 1)
 
     def test_dead_letters_are_counted_again_too(self) -> None:
         app = App("a")
@@ -174,7 +174,7 @@ class TestCounts:
         app.mark()
         for shard in range(4):
             before = app.row(shard=shard)
-            wrong = replace(before, ready=ready, later=3, look_at=before.look_at or NEVER_MS)
+            wrong = replace(before, ready=ready, later=3, next_check=before.next_check or NEVER_MS)
             assert app.store.change_row(wrong, before)
         scanned = []
         for _ in range(60):

@@ -85,7 +85,7 @@ class TestSweep:
         app._relayed = app.records()[-1]["dynamodb"]["SequenceNumber"]
         app.run(200)
         assert sorted(app.at("a").ids) == [r.id for r in refs]
-        assert app.row().look_at is None
+        assert app.row().next_check is None
 
 
 class TestRepair:
@@ -220,7 +220,7 @@ class TestMarking:
         app = App("a")
         app.add(2)
         before = ShardRow("orders", 0, 0)
-        assert app.store.change_row(replace(before, look_at=7), before)
-        assert not app.store.change_row(replace(before, look_at=8), before)
+        assert app.store.change_row(replace(before, next_check=7), before)
+        assert not app.store.change_row(replace(before, next_check=8), before)
         app.mark()
-        assert (app.row().ready, app.row().look_at) == (2, 7)
+        assert (app.row().ready, app.row().next_check) == (2, 7)

@@ -65,7 +65,7 @@ class Overdue:
         self.old = generator.next()
         self.clock.advance(3600)
         self.rows = [
-            ShardRow(topic, 0, n, ready=1, look_at=1)
+            ShardRow(topic, 0, n, ready=1, next_check=1)
             for topic, count in shards.items()
             for n in range(count)
         ]
@@ -168,7 +168,7 @@ def test_new_shards_come_before_those_that_were_checked() -> None:
     sweep.run(deadline=world.clock.now() + 1)
     first = places(world.rung)
     assert 0 < len(first) < 400
-    world.rows.append(ShardRow("a", 1, 0, ready=1, look_at=1))
+    world.rows.append(ShardRow("a", 1, 0, ready=1, next_check=1))
     world.rung.clear()
     sweep.run(deadline=world.clock.now() + 1000)
     assert not places(world.rung) & first - {("a", 0)}
@@ -191,7 +191,7 @@ class SmallPages:
 def test_the_index_is_listed_bucket_by_bucket_in_turn() -> None:
     app = App("a")
     for n in range(200):
-        row = ShardRow("orders", 0, n, ready=1, look_at=1)
+        row = ShardRow("orders", 0, n, ready=1, next_check=1)
         app.engine.put_item(TableName="outbox", Item=shard_item(row))
     app.store._tables.calls.client = SmallPages(app.client)
     listed = list(islice(app.store.due_shards(), 80))

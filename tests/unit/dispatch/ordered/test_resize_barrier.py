@@ -107,12 +107,12 @@ class TestPushed:
         app.store.refresh()
         state = app.store.topic("wide")
         assert state is not None
-        cutover = ResizeBarrier(app.store, app.clock)
-        assert not cutover.waits(state, ("wide", 1, 13), settled=False)
+        barrier = ResizeBarrier(app.store, app.clock)
+        assert not barrier.waits(state, ("wide", 1, 13), settled=False)
         assert asked == [("wide", 0, 5)]
-        assert not cutover.waits(state, ("wide", 1, 21), settled=False)
+        assert not barrier.waits(state, ("wide", 1, 21), settled=False)
         assert asked == [("wide", 0, 5)]  # it was seen empty
-        assert not cutover.waits(state, ("wide", 1, 14), settled=True)
+        assert not barrier.waits(state, ("wide", 1, 14), settled=True)
         assert len(asked) == 1
 
     def test_keys_of_merged_shards_wait_for_each_of_them(self, app: App) -> None:
@@ -181,7 +181,7 @@ class TestPushed:
         app.at("one").answer = refuses("stuck")
         (waiting, *_) = publish(app, "stuck", 30)
         app.run(seconds=4)
-        row, holds = app.store.holds(("orders", 1, waiting.shard))
+        row, holds = app.store.deferred(("orders", 1, waiting.shard))
         assert row is not None
         assert not row.settled
         assert [entry.id for entry in holds.entries] == [waiting.id]

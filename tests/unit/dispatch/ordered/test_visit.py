@@ -13,7 +13,7 @@ from fairbox.dispatch.ordered.key_order import CHECK_MS
 from fairbox.dispatch.ordered.visit import YOUNG_MS, OrderedVisit
 from fairbox.dispatch.ports import TAKEN, Doorbell, Outcome
 from fairbox.dynamodb.delivery_store import DynamoStore
-from fairbox.model.deferred_keys import EVERY_KEY, MAX_HOLDS, DeferredKeys
+from fairbox.model.deferred_keys import EVERY_KEY, MAX_DEFERRED, DeferredKeys
 from fairbox.model.ids import time_of
 from fairbox.testing.application import DELIVERIES, OUTBOX
 
@@ -35,7 +35,7 @@ def ordered(*subscriptions: str, **more: Any) -> App:
 
 
 def row(app: App) -> DeferredKeys:
-    return app.store.holds(SHARD)[1]
+    return app.store.deferred(SHARD)[1]
 
 
 def of_key(key: str, answer: Outcome) -> Callable[[StoredMessage], Outcome]:
@@ -130,7 +130,7 @@ def test_a_due_key_costs_one_get_and_its_followers_are_read_once_when_it_is_thro
     (hold,) = row(app).entries
     app.clock.advance((hold.due / 1000 - app.clock.now()) % 3600 + 1)
     since = replace(row(app), since=int(app.clock.now() * 1000))
-    assert app.store.write_holds(SHARD, since, since.version) is None
+    assert app.store.write_deferred(SHARD, since, since.version) is None
     app.doorbells.now.clear()
     app.doorbells.later.clear()
     app.doorbells.ring(again)
@@ -140,7 +140,7 @@ def test_a_due_key_costs_one_get_and_its_followers_are_read_once_when_it_is_thro
     (hold,) = row(app).entries
     app.clock.advance(hold.due / 1000 - app.clock.now() + 1)
     since = replace(row(app), since=int(app.clock.now() * 1000))
-    assert app.store.write_holds(SHARD, since, since.version) is None
+    assert app.store.write_deferred(SHARD, since, since.version) is None
     app.doorbells.later.clear()
     app.doorbells.ring(again)
     size = sum(map(_size, app.lying()))
@@ -230,7 +230,7 @@ def test_a_late_message_whose_doorbell_is_lost_is_found_from_the_head() -> None:
 def test_the_65th_failing_key_lets_its_subscription_wait_and_nothing_is_lost() -> None:
     app = ordered("a", "b", retry=PATIENT)
     app.at("a").answer = lambda _: Outcome("refused", "no", fault="message")
-    refs = [app.add(1, partition_key=f"k{n}")[0] for n in range(MAX_HOLDS + 10)]
+    refs = [app.add(1, partition_key=f"k{n}")[0] for n in range(MAX_DEFERRED + 10)]
     deliver(app)
     (hold,) = row(app).entries
     assert (hold.key, hold.id) == (EVERY_KEY, refs[0].id)
@@ -354,7 +354,7 @@ def test_at_the_time_limit_the_next_visit_goes_on_with_the_followers() -> None:
     (hold,) = row(app).entries
     app.clock.advance(hold.due / 1000 - app.clock.now() + 1)
     since = replace(row(app), since=int(app.clock.now() * 1000))
-    assert app.store.write_holds(SHARD, since, since.version) is None
+    assert app.store.write_deferred(SHARD, since, since.version) is None
 
     def slow(_: StoredMessage) -> Outcome:
         app.clock.advance(0.4)
@@ -597,7 +597,9 @@ class TestOnDead:
         app, refs = self.broken(on_dead="block")
         app.at("a").answer = lambda _: TAKEN
         app.clock.advance(CHECK_MS / 1000 + 1)
-        assert app.store.write_holds(SHARD, replace(row(app), start=""), row(app).version) is None
+        assert (
+            app.store.write_deferred(SHARD, replace(row(app), start=""), row(app).version) is None
+        )
         _beside(app, monkeypatch, "outstanding_or_dead", lambda: app.outbox.redrive("orders"))
         app.doorbells.ring([Doorbell(*SHARD)])
         app.visit()
@@ -616,7 +618,7 @@ class TestOnDead:
         assert states == [("blocked", False), ("waiting", True)]
         begun = replace(row(app), entries=(row(app).entries[0], whole))
         assert begun.start > whole.id
-        assert app.store.write_holds(SHARD, begun, begun.version) is None
+        assert app.store.write_deferred(SHARD, begun, begun.version) is None
         app.add(30, partition_key="other")
         app.clock.advance(YOUNG_MS / 1000 + 1)
         app.at("a").answer = lambda _: TAKEN

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from fairbox import Message, Unavailable
 from fairbox.dispatch.ports import Limits
-from fairbox.dispatch.sending.bodies_in_hand import BYTES_IN_HAND, COPIES, BodiesInHand
+from fairbox.dispatch.sending.bodies_in_hand import BYTES_IN_HAND, ENVELOPE_COPIES, BodiesInHand
 from fairbox.model.clock import SystemClock
 from fairbox.model.messages import MAX_BODY_BYTES, MessageRef
 from fairbox.model.stored_messages import Offloaded, StoredMessage
@@ -161,7 +161,9 @@ class TestBound:
         now = SystemClock().now()
         with (
             bodies.hold([inline], Limits(10, 1000), LATER),
-            bodies.hold([message(2, 100 - 20 * COPIES + 1)], EVERY_BODY, now + 0.02) as found,
+            bodies.hold(
+                [message(2, 100 - 20 * ENVELOPE_COPIES + 1)], EVERY_BODY, now + 0.02
+            ) as found,
         ):
             assert found == {}
 

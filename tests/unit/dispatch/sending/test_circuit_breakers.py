@@ -59,7 +59,7 @@ def opened(app: App, outcome: Outcome = BROKEN) -> None:
     for _ in range(FAILURES_TO_OPEN):
         app.add()
         app.relay()
-    assert app.outbox.topic("orders").standing("a").circuit == "open"
+    assert app.outbox.topic("orders").status("a").circuit == "open"
 
 
 def patient(*subscriptions: str) -> App:
@@ -72,11 +72,11 @@ def test_five_failures_in_a_row_open_a_circuit_and_four_do_not() -> None:
     for n in range(1, 6):
         app.add()
         app.relay()
-        circuit = app.outbox.topic("orders").standing("a").circuit
+        circuit = app.outbox.topic("orders").status("a").circuit
         assert circuit == ("closed" if n < FAILURES_TO_OPEN else "open")
-    standing = app.outbox.topic("orders").standing("a")
-    assert standing.reason == "HTTP 500"
-    assert 1000 <= standing.until - app.clock.now() * 1000 <= 2000
+    status = app.outbox.topic("orders").status("a")
+    assert status.reason == "HTTP 500"
+    assert 1000 <= status.until - app.clock.now() * 1000 <= 2000
 
 
 def test_a_message_taken_in_between_begins_the_count_anew() -> None:
@@ -85,7 +85,7 @@ def test_a_message_taken_in_between_begins_the_count_anew() -> None:
         app.at("a").answer = lambda _, o=outcome: o  # type: ignore[misc]  # bound here
         app.add()
         app.relay()
-    assert app.outbox.topic("orders").standing("a") == NEW
+    assert app.outbox.topic("orders").status("a") == NEW
 
 
 @pytest.mark.guarantee("poisoned-message")
@@ -96,7 +96,7 @@ def test_one_poisoned_message_opens_nothing_however_often_it_is_refused() -> Non
     app.run(600)
     (stored,) = map(read_message, app.lying())
     assert stored.state("a").attempts >= 2 * FAILURES_TO_OPEN
-    assert app.outbox.topic("orders").standing("a") == NEW
+    assert app.outbox.topic("orders").status("a") == NEW
 
 
 def test_five_messages_refused_at_their_first_attempt_open_it() -> None:
@@ -110,7 +110,7 @@ def test_a_call_that_failed_as_a_whole_counts_once() -> None:
     app.add(4 * 10)
     app.relay()
     assert app.at("a").calls == 4
-    assert app.outbox.topic("orders").standing("a") == NEW
+    assert app.outbox.topic("orders").status("a") == NEW
 
 
 @pytest.mark.guarantee("outage-cost")
@@ -148,7 +148,7 @@ def test_probes_go_one_at_a_time_ever_later_and_the_first_that_is_taken_closes_i
     calls = app.at("a").calls
     quiet = []
     for _ in range(12):
-        until = app.outbox.topic("orders").standing("a").until
+        until = app.outbox.topic("orders").status("a").until
         quiet.append(until / 1000 - app.clock.now())
         app.clock.advance(quiet[-1] + 0.01)
         app.add(3)
@@ -158,7 +158,7 @@ def test_probes_go_one_at_a_time_ever_later_and_the_first_that_is_taken_closes_i
     assert max(quiet[8:]) > 60
     app.at("a").answer = lambda _: TAKEN
     app.run(2000)
-    assert app.outbox.topic("orders").standing("a").ready
+    assert app.outbox.topic("orders").status("a").ready
     assert app.lying() == []
     assert len(app.at("a").ids) == len(set(app.at("a").ids)) == FAILURES_TO_OPEN + 50 + 36
 
@@ -219,7 +219,7 @@ def test_all_that_waited_is_sent_within_half_a_minute_of_the_closing() -> None:
     app.add(120)
     app.run(300)
     app.at("a").answer = lambda _: TAKEN
-    while not app.outbox.topic("orders").standing("a").ready:
+    while not app.outbox.topic("orders").status("a").ready:
         app.run(1)
     app.run(32)
     assert app.lying() == []
@@ -230,8 +230,8 @@ def test_a_wait_that_the_destination_asks_for_is_everybodys() -> None:
     app.at("a").answer = lambda _: LATE
     app.add()
     app.relay()
-    standing = app.outbox.topic("orders").standing("a")
-    assert (standing.circuit, standing.until) == ("open", app.clock.now() * 1000 + 120_000)
+    status = app.outbox.topic("orders").status("a")
+    assert (status.circuit, status.until) == ("open", app.clock.now() * 1000 + 120_000)
     app.add(10)
     app.run(119)
     assert app.at("a").calls == 1
@@ -243,8 +243,8 @@ def test_a_receiver_that_wants_no_more_is_paused_and_burns_no_attempt() -> None:
     app.at("a").answer = lambda _: Outcome("gone", "HTTP 410")
     app.add(30)
     app.run(400)
-    standing = app.outbox.topic("orders").standing("a")
-    assert (standing.paused, standing.pause_reason) == (True, "HTTP 410")
+    status = app.outbox.topic("orders").status("a")
+    assert (status.paused, status.pause_reason) == (True, "HTTP 410")
     assert app.at("a").calls == 1
     assert len(app.at("b").ids) == 30
     assert {read_message(i).state("a").attempts for i in app.lying()} == {0}
@@ -283,7 +283,7 @@ def test_replacing_a_subscription_closes_its_circuit() -> None:
     app = patient("a")
     opened(app)
     app.outbox.add_subscription(Subscription("orders", "a", "sqs:http://q/elsewhere"))
-    assert app.outbox.topic("orders").standing("a").ready
+    assert app.outbox.topic("orders").status("a").ready
     app.run(100)
     assert len(app.destinations["sqs:http://q/elsewhere"].received) == FAILURES_TO_OPEN
 
@@ -292,7 +292,7 @@ def test_a_row_of_a_release_before_stands_as_new() -> None:
     app = patient("a")
     (row,) = (i for i in app.engine.items(OUTBOX) if i["sk"]["S"] == "topic#orders#sub#a")
     assert not {attr.STANDING, attr.STANDING_VERSION} & set(row)
-    assert app.outbox.topic("orders").standing("a") == NEW
+    assert app.outbox.topic("orders").status("a") == NEW
 
 
 @pytest.mark.guarantee("outage-cost")

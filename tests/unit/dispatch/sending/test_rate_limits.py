@@ -90,14 +90,14 @@ class TestPauses:
     def test_pausing_again_changes_the_reason_alone_and_a_replacement_stays_paused(self) -> None:
         app = App("a")
         app.outbox.pause_subscription("orders", "a", reason="one")
-        before = app.outbox.topic("orders").standing("a")
+        before = app.outbox.topic("orders").status("a")
         app.clock.advance(100)
         app.outbox.pause_subscription("orders", "a", reason="two")
         app.outbox.add_subscription(Subscription("orders", "a", "sqs:http://q/orders-a", timeout=3))
-        after = app.outbox.topic("orders").standing("a")
+        after = app.outbox.topic("orders").status("a")
         assert (after.paused_at, after.pause_reason) == (before.paused_at, "two")
         app.outbox.resume_subscription("orders", "a")
-        assert app.outbox.topic("orders").standing("a").ready
+        assert app.outbox.topic("orders").status("a").ready
 
     def test_what_is_not_there_is_named_and_a_long_reason_refused(self) -> None:
         app = App("a")
@@ -298,4 +298,4 @@ def test_answers_of_poison_do_not_stop_the_others() -> None:
     app.add(50)
     app.run(60)
     assert len(app.at("a").ids) == 49
-    assert app.outbox.topic("orders").standing("a").circuit == "closed"
+    assert app.outbox.topic("orders").status("a").circuit == "closed"

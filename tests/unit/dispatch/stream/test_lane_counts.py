@@ -76,25 +76,25 @@ def test_a_longer_sequence_number_is_a_later_one() -> None:
 @pytest.mark.parametrize(("pushed", "ahead"), [(True, FIRST_CHECK_MS), (False, PULLED_CHECK_MS)])
 def test_a_lane_that_fills_is_looked_at_later(pushed: bool, ahead: int) -> None:
     row = apply_changes(ROW, [LaneChange("ready", "1", 1)], now=NOW, pushed=pushed)
-    assert row.look_at == NOW + ahead
+    assert row.next_check == NOW + ahead
 
 
 def test_delayed_messages_alone_are_looked_at_when_the_first_is_due() -> None:
     dues = [NOW + 900_000, NOW + 300_000]
     changes = [LaneChange("later", str(n), 1, due=d) for n, d in enumerate(dues, 1)]
     row = apply_changes(ROW, changes, now=NOW, pushed=True)
-    assert row.look_at == NOW + 300_000
+    assert row.next_check == NOW + 300_000
     sooner = [LaneChange("later", "9", 1, due=NOW + 5_000)]
-    assert apply_changes(row, sooner, now=NOW, pushed=True).look_at == NOW + 5_000
+    assert apply_changes(row, sooner, now=NOW, pushed=True).next_check == NOW + 5_000
     late = [LaneChange("later", "9", 1, due=NOW + 10**9)]
-    assert apply_changes(row, late, now=NOW, pushed=True).look_at == NOW + 300_000
+    assert apply_changes(row, late, now=NOW, pushed=True).next_check == NOW + 300_000
 
 
 def test_an_empty_shard_leaves_the_index_and_one_with_dead_letters_is_listed_last() -> None:
     filled = apply_changes(ROW, [LaneChange("ready", "1", 1)], now=NOW, pushed=True)
     emptied = apply_changes(filled, [LaneChange("ready", "2", -1)], now=NOW, pushed=True)
-    assert (emptied.look_at, emptied.backoff) == (None, 0)
+    assert (emptied.next_check, emptied.backoff) == (None, 0)
     died = apply_changes(filled, [LaneChange("ready", "2", -1, 1)], now=NOW, pushed=True)
-    assert died.look_at == NEVER_MS
+    assert died.next_check == NEVER_MS
     again = apply_changes(died, [LaneChange("ready", "3", 1)], now=NOW, pushed=True)
-    assert again.look_at == NOW + FIRST_CHECK_MS
+    assert again.next_check == NOW + FIRST_CHECK_MS

@@ -249,7 +249,7 @@ def test_counting_and_repair_leave_claims_alone(topic: str) -> None:
     app.mark()
     assert app.lying() == []
     row = app.row(topic)
-    assert (row.ready, row.dead, row.look_at) == (0, 0, None)
+    assert (row.ready, row.dead, row.next_check) == (0, 0, None)
 
 
 def test_a_topic_of_many_hint_rows_is_received_whole() -> None:

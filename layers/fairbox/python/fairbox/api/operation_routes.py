@@ -76,7 +76,7 @@ def purge_dead_letters(api: Api, request: Request) -> Answer:
         raise InvalidInput("ids", f"at most {MAX_NAMED}")
     filters = {name: getattr(query, name) for name in _FILTERS}
     given = any(value is not None for value in filters.values())
-    where = RedriveWhereIn(**filters).holds if given else None
+    where = RedriveWhereIn(**filters).accepts if given else None
     for dry_run in (True, False) if ids is not None and not query.dry_run else (query.dry_run,):
         result = api.outbox.purge_found(
             topic, ids, where=where, limit=query.limit, dry_run=dry_run, reason=query.note

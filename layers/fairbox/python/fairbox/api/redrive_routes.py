@@ -36,7 +36,7 @@ class RedriveWhereIn(Input):
         default=None, description="Milliseconds since 1970 UTC, excluded."
     )
 
-    def holds(self, letter: DeadLetter) -> bool:
+    def accepts(self, letter: DeadLetter) -> bool:
         """Whether a dead letter that can be read is one of these."""
         key = None if letter.message is None else letter.message.partition_key
         return (
@@ -81,7 +81,7 @@ def redrive(outbox: Outbox, topic: str, given: RedriveIn, content: Content) -> R
         MessagesNotFound, DeadLettersUnreadable: some ids; nothing has changed.
         FairboxError: as `Outbox.redrive`.
     """
-    where: Callable[[DeadLetter], bool] | None = given.where.holds if given.where else None
+    where: Callable[[DeadLetter], bool] | None = given.where.accepts if given.where else None
 
     def found(*, dry_run: bool) -> RedriveResult:
         return outbox.redrive_found(

@@ -127,7 +127,7 @@ def show_topic(state: TopicState) -> TopicOut:
         deleting=state.deleting,
         partition=_partition(topic),
         epochs=[EpochOut(number=e.number, shards=e.shards, since=e.since) for e in state.epochs],
-        subscriptions=[show_subscription(s, state.standing(s.name)) for s in state.subscriptions],
+        subscriptions=[show_subscription(s, state.status(s.name)) for s in state.subscriptions],
     )
 
 
@@ -138,7 +138,7 @@ def _partition(topic: Topic) -> PartitionOut | None:
     return PartitionOut(queue=part.queue, number=part.number, count=part.count)
 
 
-def show_subscription(subscription: Subscription, standing: SubscriptionStatus) -> SubscriptionOut:
+def show_subscription(subscription: Subscription, status: SubscriptionStatus) -> SubscriptionOut:
     """Return a subscription, and how it stands."""
     return SubscriptionOut(
         topic=subscription.topic,
@@ -150,7 +150,7 @@ def show_subscription(subscription: Subscription, standing: SubscriptionStatus) 
         max_in_flight=subscription.max_in_flight,
         rate=subscription.rate,
         since=subscription.since,
-        **standing.as_dict(),
+        **status.as_dict(),
     )
 
 

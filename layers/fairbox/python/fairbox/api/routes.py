@@ -124,7 +124,7 @@ def put_subscription(api: Api, request: Request) -> Answer:
     api.outbox.add_subscription(subscription)
     state = api.outbox.topic(subscription.topic)
     now = {s.name: s for s in state.subscriptions}.get(subscription.name, subscription)
-    shown = show_subscription(now, state.standing(subscription.name))
+    shown = show_subscription(now, state.status(subscription.name))
     return Answer(200 if subscription.name in there else 201, shown)
 
 
@@ -148,7 +148,7 @@ def _shown(api: Api, topic: str, name: str) -> Answer:
     there = {s.name: s for s in state.subscriptions}
     if name not in there:
         raise UnknownSubscription(topic, name)
-    return Answer(200, show_subscription(there[name], state.standing(name)))
+    return Answer(200, show_subscription(there[name], state.status(name)))
 
 
 def _subscription_name(request: Request) -> tuple[str, str]:

@@ -99,7 +99,7 @@ class Additions:
             int(self._context.clock.now() * 1000),
             user_key,
             parent_item=parent_item,
-            look=self._hour + hours,
+            next_check=self._hour + hours,
             callbacks=callbacks,
             retry_hours=retry_hours,
         )

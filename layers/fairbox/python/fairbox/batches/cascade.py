@@ -210,10 +210,12 @@ class Cascade:
         hour = hour_of(self._context.clock.now())
         until = hour + new.retry_hours if old.retry_until is None else old.retry_until
         if new.failed and hour < until:
-            new = replace(new, retry_until=until, look=until)
+            new = replace(new, retry_until=until, next_check=until)
             return new if self._store.write([Change(new, old)]) is None else None
-        look = hour + WEEK_HOURS
-        new = replace(new, state="complete", message=message, look=look, retry_until=None)
+        next_check = hour + WEEK_HOURS
+        new = replace(
+            new, state="complete", message=message, next_check=next_check, retry_until=None
+        )
         announcement = self._announcement(new, message)
         actions = self._context.announcer.actions(announcement)
         actions += self._callback_actions(announcement)

@@ -160,7 +160,7 @@ class Cleanup:
         if root is None:
             return OrphanCheck(batch, "gone")
         if root.ended:
-            return OrphanCheck(batch, "ended", root.look or 0)
+            return OrphanCheck(batch, "ended", root.next_check or 0)
         if root.waits:
             return self._waiting(root, dry_run=dry_run)
         return self._idle(root, open_hours, sealed_hours, dry_run=dry_run)
@@ -183,7 +183,7 @@ class Cleanup:
             self._cascade.cascade(emptied)
             root = self._store.root(batch) or root
             if root.ended:
-                return OrphanCheck(batch, "ended", root.look or 0)
+                return OrphanCheck(batch, "ended", root.next_check or 0)
         if self._orphaned_by_parent(root):
             done = dry_run or self._lifecycle.end(root, "cancelled")
             return OrphanCheck(batch, "cancelled" if done else "kept")
@@ -231,9 +231,9 @@ class Cleanup:
         # no later than when it would be an orphan, should nothing happen any more
         now = self._hour
         next_check = max(now + 1, min(max(active, now) + hours, active + limit))
-        if next_check != root.look:
+        if next_check != root.next_check:
             self._store.write(
-                [Change(replace(root, look=next_check, version=root.version + 1), root)]
+                [Change(replace(root, next_check=next_check, version=root.version + 1), root)]
             )
 
     def _stamp(self, key: LeafKey) -> None:

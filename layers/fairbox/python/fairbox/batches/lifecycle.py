@@ -54,7 +54,7 @@ class Lifecycle:
             if root.ended:
                 raise BatchEnded(batch, root.state)
             next_check = self._hour + DAY_HOURS
-            new = replace(root, state="sealed", look=next_check, version=root.version + 1)
+            new = replace(root, state="sealed", next_check=next_check, version=root.version + 1)
             written = self._cascade.write_root(root, new, message)
             if written is not None:
                 self._cascade.after_end(written, message)
@@ -92,7 +92,7 @@ class Lifecycle:
 
         Its groups are gone afterwards: an ack reads nothing but its group, so that refuses it.
         """
-        new = replace(root, state=state, look=self._hour, version=root.version + 1)
+        new = replace(root, state=state, next_check=self._hour, version=root.version + 1)
         topic = root.callbacks.on_cancel
         if state == "cancelled" and topic is not None:
             announcement = self.notice(new, topic, self._progress.progress_of(root), "cancel")
@@ -167,9 +167,9 @@ class Lifecycle:
         """
         for _ in self._context.tries():
             root = known_root(self._store, batch)
-            if not root.ended or root.look is None:
+            if not root.ended or root.next_check is None:
                 return root.ended
-            if root.state == "complete" and root.look > self._hour:
+            if root.state == "complete" and root.next_check > self._hour:
                 return False
             if root.parent_item is not None and not root.told:
                 self._cascade.notify_parent(batch)
@@ -205,7 +205,7 @@ class Lifecycle:
         new = replace(
             root,
             cursor=root.next_group,
-            look=None,
+            next_check=None,
             expires=int(self._context.clock.now()) + TOMBSTONE_SECONDS,
             version=root.version + 1,
         )

@@ -284,7 +284,7 @@ class Root:
         parent_item: the item of another batch that this one's end settles.
         told: whether the parent item has been settled.
         death_told: whether its `on_death` has been told.
-        look: hour since 1970 UTC of the cleanup's next check; None once erased.
+        next_check: hour since 1970 UTC of the cleanup's next check; None once erased.
         cursor: how far it is erased; None: erasing has not begun.
         expires: seconds since 1970 UTC when the tombstone goes.
         callbacks: the topics of this batch alone.
@@ -305,7 +305,7 @@ class Root:
     message: str | None = None
     parent_item: str | None = None
     told: bool = False
-    look: int | None = None
+    next_check: int | None = None
     cursor: int | None = None
     expires: int | None = None
     callbacks: Callbacks = Callbacks()

@@ -248,7 +248,7 @@ def orphans(
     """List the batches that the hourly clean-up would end now; change nothing."""
 
     def found() -> list[dict[str, object]]:
-        looks = (
+        checks = (
             session.maintenance.check_orphan(
                 due,
                 open_hours=round(open_days * 24),
@@ -259,13 +259,13 @@ def orphans(
         )
         return [
             {
-                "id": look.batch,
-                "fate": look.fate,
-                "active_at": look.active * 3_600_000,
-                "progress": None if look.progress is None else progress_fields(look.progress),
+                "id": check.batch,
+                "fate": check.fate,
+                "active_at": check.active * 3_600_000,
+                "progress": None if check.progress is None else progress_fields(check.progress),
             }
-            for look in looks
-            if look.fate in ("reaped", "cancelled")
+            for check in checks
+            if check.fate in ("reaped", "cancelled")
         ]
 
     session.table(("id", "fate", "active_at"), found())

@@ -1,4 +1,4 @@
-"""Noun `dlq`: the dead letters, looked at, put back, purged."""
+"""Noun `dlq`: the dead letters, found_by at, put back, purged."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def _redrive_all(
     """Put the dead letters of all partitions back; the limit and the rate are those of all."""
     chosen = 0
 
-    def look(topic: str) -> RedriveResult:
+    def find(topic: str) -> RedriveResult:
         nonlocal chosen
         left = None if limit is None else limit - chosen
         found = session.outbox.redrive_found(topic, where=where, limit=left, dry_run=True)
@@ -167,14 +167,14 @@ def _redrive_all(
         return found
 
     def put_back(topic: str) -> dict[str, Any]:
-        if topic in looked.errors:
-            raise looked.errors[topic]
+        if topic in found_by.errors:
+            raise found_by.errors[topic]
         redriven = partial(session.outbox.redrive_found, topic)
-        return _put_back(session, redriven, looked.results[topic], rate)
+        return _put_back(session, redriven, found_by.results[topic], rate)
 
-    looked = queue.each(look)
-    if dry_run or not looked.results:
-        fields = told(session, queue, looked, redrive_fields)
+    found_by = queue.each(find)
+    if dry_run or not found_by.results:
+        fields = told(session, queue, found_by, redrive_fields)
         session.show(fields, "\n".join([*fields["refs"], f"{chosen} would be put back"]))
         return
     question = f"Put {chosen} dead letter(s) of {len(queue)} partitions of queue {queue.name} back?"
@@ -277,7 +277,7 @@ def _where(
     if (subscription, reason, partition_key, died_from, died_until) == (None,) * 5:
         return None
 
-    def holds(letter: DeadLetter) -> bool:
+    def accepts(letter: DeadLetter) -> bool:
         key = None if letter.message is None else letter.message.partition_key
         return (
             (subscription is None or subscription in letter.subscriptions)
@@ -287,7 +287,7 @@ def _where(
             and (died_until is None or letter.died_at < died_until)
         )
 
-    return holds
+    return accepts
 
 
 def _milliseconds(time: datetime | None) -> int | None:

@@ -266,7 +266,7 @@ def erase(
         partition_key, topic=topic, reason=reason, dry_run=dry_run
     )
     counts = f"{len(result.cancelled)} cancelled, {len(result.purged)} purged"
-    stays = [f"stays: {one}" for one in (*result.held, *result.left)]
+    stays = [f"stays: {one}" for one in (*result.claimed, *result.left)]
     session.show(erasure_fields(result), "\n".join([*stays, counts]))
     if stays:
         raise typer.Exit(FAILED)

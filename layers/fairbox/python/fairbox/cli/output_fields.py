@@ -128,7 +128,7 @@ def topic_fields(state: TopicState) -> Fields:
             {"number": e.number, "shards": e.shards, "since": e.since} for e in state.epochs
         ],
         "subscriptions": [
-            subscription_fields(s, state.standing(s.name)) for s in state.subscriptions
+            subscription_fields(s, state.status(s.name)) for s in state.subscriptions
         ],
     } | ({"partition": asdict(part)} if part is not None and several else {})
 
@@ -192,7 +192,7 @@ def misplaced_fields(found: Misplaced) -> Fields:
     return {"ref": str(found.ref), "belongs": str(found.belongs)}
 
 
-def subscription_fields(subscription: Subscription, standing: SubscriptionStatus = NEW) -> Fields:
+def subscription_fields(subscription: Subscription, status: SubscriptionStatus = NEW) -> Fields:
     """Return the fields of a subscription, and how it stands."""
     return {
         "topic": subscription.topic,
@@ -204,8 +204,8 @@ def subscription_fields(subscription: Subscription, standing: SubscriptionStatus
         "max_in_flight": subscription.max_in_flight,
         "rate": subscription.rate,
         "since": subscription.since,
-        "state": "paused" if standing.paused else standing.circuit,
-        **standing.as_dict(),
+        "state": "paused" if status.paused else status.circuit,
+        **status.as_dict(),
     }
 
 
@@ -280,7 +280,7 @@ def erasure_fields(result: ErasureResult) -> Fields:
     return {
         "cancelled": [str(ref) for ref in result.cancelled],
         "purged": list(result.purged),
-        "held": [str(ref) for ref in result.held],
+        "held": [str(ref) for ref in result.claimed],
         "left": list(result.left),
         "dry_run": result.dry_run,
     }

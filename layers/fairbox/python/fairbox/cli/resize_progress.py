@@ -56,11 +56,11 @@ def _drained(statuses: list[EpochStatus]) -> bool:
 
 def _text(status: EpochStatus) -> str:
     lanes = {"ready": status.ready, "waiting": status.later, "dead": status.dead}
-    held = ", ".join(f"{count:,} {lane}" for lane, count in lanes.items() if count)
+    parts = ", ".join(f"{count:,} {lane}" for lane, count in lanes.items() if count)
     if status.phase == "draining" and not status.empty and not (status.ready or status.later):
-        return f"drained, but for {held}: it stays until they are redriven or purged"
+        return f"drained, but for {parts}: it stays until they are redriven or purged"
     if status.phase == "draining" and status.empty:
         return "drained; it is retired within hours"
     if status.phase in ("draining", "closed"):
-        return f"{status.phase}{f', {held}' if held else ''}"
+        return f"{status.phase}{f', {parts}' if parts else ''}"
     return status.phase

@@ -227,9 +227,9 @@ def cell(name: str, value: object) -> str:
 def _in_utc(name: str, value: object) -> object:
     """Return a field with its times as text, at any depth."""
     if isinstance(value, dict) and name != "attempts":  # it is by names that users give
-        return {key: _in_utc(key, held) for key, held in value.items()}
+        return {key: _in_utc(key, part) for key, part in value.items()}
     if isinstance(value, list):
-        return [_in_utc(name, held) for held in value]
+        return [_in_utc(name, part) for part in value]
     if isinstance(value, int) and (name.endswith("_at") or name in _TIMES):
         with suppress(ValueError, OverflowError, OSError):  # a year beyond 9999 has no text
             return datetime.fromtimestamp(value / 1000, UTC).isoformat(timespec="seconds")

@@ -44,20 +44,20 @@ class Shell:
     """
 
     def __init__(self, session: Session) -> None:
-        self.held = ShellState()
+        self.state = ShellState()
         self._session = session
-        self._clients = HoldingClients(session.clients, self.held)
+        self._clients = HoldingClients(session.clients, self.state)
         self._own: dict[str, Callable[[list[str]], None]] = {
             "use": self._use,
-            "held": self._show_held,
+            "held": self._show_claims,
             "help": self._help,
         }
 
     @property
     def prompt(self) -> str:
         """The text before a line: the current topic, and the number of messages that are held."""
-        mark = f" ({len(self.held.receipts)} held)" if self.held.receipts else ""
-        return f"fairbox {self.held.topic}{mark}> ".replace("  ", " ").replace(" >", ">")
+        mark = f" ({len(self.state.receipts)} held)" if self.state.receipts else ""
+        return f"fairbox {self.state.topic}{mark}> ".replace("  ", " ").replace(" >", ">")
 
     def run(self, line: str) -> int:
         """Run one line; print its error in one line; return its exit code.
@@ -100,7 +100,7 @@ class Shell:
             text = getattr(error, "format_message", error.__str__)()
             return self._failed(text, USAGE)
         if not code and words[:2] in (["message", "show"], ["dlq", "show"]) and len(words) > 2:
-            self.held.ref = next((w for w in words[2:] if "/" in w), self.held.ref)
+            self.state.ref = next((w for w in words[2:] if "/" in w), self.state.ref)
         return code if isinstance(code, int) else 0
 
     def _failed(self, text: str, code: int) -> int:
@@ -126,30 +126,30 @@ class Shell:
         return words
 
     def _topic(self) -> str:
-        if not self.held.topic:
+        if not self.state.topic:
             raise InvalidInput("topic", "a current one: use TOPIC")
-        return self.held.topic
+        return self.state.topic
 
     def _ref(self) -> str:
-        if not self.held.ref:
+        if not self.state.ref:
             raise InvalidInput("message", "a current one: receive, or show REF")
-        return self.held.ref
+        return self.state.ref
 
     def _receipt(self) -> str:
         self._ref()
-        receipt = self.held.receipt
+        receipt = self.state.receipt
         if receipt is None:
-            raise InvalidInput("message", f"one that is held; {self.held.ref} is not: receive")
+            raise InvalidInput("message", f"one that is held; {self.state.ref} is not: receive")
         return receipt
 
     def _use(self, words: list[str]) -> None:
         if len(words) != 1:
             raise InvalidInput("use", "one topic")
         self._clients.outbox.topic(words[0])
-        self.held.topic = words[0]
+        self.state.topic = words[0]
 
-    def _show_held(self, _: list[str]) -> None:
-        found = ({"ref": ref, "receipt": r} for r, ref in self.held.receipts.items())
+    def _show_claims(self, _: list[str]) -> None:
+        found = ({"ref": ref, "receipt": r} for r, ref in self.state.receipts.items())
         self._session.table(("ref", "receipt"), found)
 
     def _help(self, _: list[str]) -> None:
@@ -157,7 +157,7 @@ class Shell:
 
     def leave(self, *, ask: bool) -> int:
         """Say what is still held, and give it back; a person is asked first."""
-        receipts = dict(self.held.receipts)
+        receipts = dict(self.state.receipts)
         if not receipts:
             return 0
         typer.echo(f"still held: {', '.join(receipts.values())}", err=True)

@@ -58,9 +58,9 @@ class ShellState:
 class HoldingQueue:
     """A queue that notes in `held` what was received through it and what was settled."""
 
-    def __init__(self, queue: Queue, held: ShellState) -> None:
+    def __init__(self, queue: Queue, state: ShellState) -> None:
         self._queue = queue
-        self._held = held
+        self._state = state
 
     def __getattr__(self, name: str) -> Any:
         """Return what the queue has of this name."""
@@ -69,7 +69,7 @@ class HoldingQueue:
     def receive(self, *arguments: Any, **options: Any) -> list[Received]:
         """Receive, and note it."""
         received = self._queue.receive(*arguments, **options)
-        self._held.take(received)
+        self._state.take(received)
         return received
 
     def ack(self, receipts: str | Iterable[str]) -> None:
@@ -109,17 +109,17 @@ class HoldingQueue:
         try:
             yield
         except StaleReceipt:
-            self._held.drop(names)  # those that are not stale were settled
+            self._state.drop(names)  # those that are not stale were settled
             raise
-        self._held.drop(names)
+        self._state.drop(names)
 
 
 class HoldingClients:
     """The clients, with a queue that notes what it holds."""
 
-    def __init__(self, clients: Clients, held: ShellState) -> None:
+    def __init__(self, clients: Clients, state: ShellState) -> None:
         self._clients = clients
-        self._held = held
+        self._state = state
 
     @property
     def outbox(self) -> Outbox:
@@ -129,7 +129,7 @@ class HoldingClients:
     @property
     def queue(self) -> Any:
         """The queue."""
-        return HoldingQueue(self._clients.queue, self._held)
+        return HoldingQueue(self._clients.queue, self._state)
 
     @property
     def batches(self) -> Batches:

@@ -106,7 +106,7 @@ def _fields(session: Session, topic: str, name: str) -> Fields:
     there = {s.name: s for s in state.subscriptions}
     if name not in there:
         raise UnknownSubscription(topic, name)
-    return subscription_fields(there[name], state.standing(name))
+    return subscription_fields(there[name], state.status(name))
 
 
 @verb(subscription, "list", example="fairbox subscription list orders")
@@ -119,7 +119,7 @@ def list_subscriptions(
     """List subscriptions by topic and name, and how each stands: its circuit, or paused."""
     states = session.outbox.topics() if topic is None else [session.outbox.topic(topic)]
     found = (
-        subscription_fields(s, state.standing(s.name))
+        subscription_fields(s, state.status(s.name))
         for state in states
         for s in state.subscriptions
     )

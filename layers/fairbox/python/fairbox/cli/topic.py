@@ -139,7 +139,7 @@ def show(session: Session, name: TopicName) -> None:
     session.show({n: v for n, v in fields.items() if n not in ("subscriptions", "epochs")})
     if state.subscriptions:
         typer.echo()
-        found = (subscription_fields(s, state.standing(s.name)) for s in state.subscriptions)
+        found = (subscription_fields(s, state.status(s.name)) for s in state.subscriptions)
         session.table(("name", "state", "destination"), map(seen, found))
     typer.echo()
     rows = (epoch | {"since": epoch["since"] or None} for epoch in epochs)  # the first has none

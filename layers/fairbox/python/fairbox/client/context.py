@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from fairbox.client.outstanding_limits import OutstandingLimits
 from fairbox.dispatch.ports import Doorbell
 from fairbox.dynamodb.message_inserts import MessageInserts
-from fairbox.dynamodb.topic_copies import ProducerTopics
+from fairbox.dynamodb.topic_cache import ProducerTopics
 from fairbox.errors import FairboxError, UnknownTopic
 from fairbox.model.clock import milliseconds
 from fairbox.model.deadline import calls_until, check_seconds

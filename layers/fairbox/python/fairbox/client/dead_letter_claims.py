@@ -46,7 +46,7 @@ class DeadLetterClaims:
     ) -> Received | None:
         """Claim a dead letter (1 WRU a KB) unless it is unreadable, or another holds it."""
         now = self._context.now
-        if letter is None or letter.held_until(now) is not None:
+        if letter is None or letter.claimed_until(now) is not None:
             return None
         try:
             message = self._outbox.fetch(letter).message
@@ -64,9 +64,11 @@ class DeadLetterClaims:
 
     def ack(self, receipts: Sequence[Receipt]) -> list[Receipt]:
         """Purge dead letters (1 RRU and 5 WRU each); return the stale receipts."""
-        held = self._held(receipts)
-        ends = self._outbox.tables.held_purges.purge([d for d, _ in held.values()], "acknowledged")
-        purged = {r for r, end in zip(held, ends, strict=True) if end == "purged"}
+        claimed = self._claimed(receipts)
+        ends = self._outbox.tables.holder_purges.purge(
+            [d for d, _ in claimed.values()], "acknowledged"
+        )
+        purged = {r for r, end in zip(claimed, ends, strict=True) if end == "purged"}
         for receipt in purged:
             self._context.visit_blocked(receipt.ref)
         if "left" in ends:
@@ -79,9 +81,9 @@ class DeadLetterClaims:
         With `less` nobody holds them from now on, and so many receives do not count.
         """
         until = self._context.now + ms
-        held = self._held(receipts)
-        stale = [receipt for receipt in receipts if receipt not in held]
-        for receipt, (_, letter) in held.items():
+        claimed = self._claimed(receipts)
+        stale = [receipt for receipt in receipts if receipt not in claimed]
+        for receipt, (_, letter) in claimed.items():
             count = (letter.claim.count if letter.claim else 0) - (less or 0)
             claim = Claim(count, until, receipt.token if less is None else b"")
             after = replace(letter, claim=claim)
@@ -89,7 +91,9 @@ class DeadLetterClaims:
                 stale += self.hold([receipt], ms, less)  # it has changed
         return stale
 
-    def _held(self, receipts: Sequence[Receipt]) -> dict[Receipt, tuple[DeadLetter, StoredMessage]]:
+    def _claimed(
+        self, receipts: Sequence[Receipt]
+    ) -> dict[Receipt, tuple[DeadLetter, StoredMessage]]:
         """Return the dead letters that receipts hold."""
         letters = map(read_dead, self._dead.items([receipt.ref for receipt in receipts]))
         found = {(m.ref, m.holder): (one, m) for one in letters if (m := one.stored) is not None}

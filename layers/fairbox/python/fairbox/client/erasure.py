@@ -33,7 +33,7 @@ class ErasureResult:
 
     cancelled: tuple[MessageRef, ...] = ()
     purged: tuple[str, ...] = ()
-    held: tuple[MessageRef, ...] = ()
+    claimed: tuple[MessageRef, ...] = ()
     left: tuple[str, ...] = ()
     dry_run: bool = False
 
@@ -83,7 +83,7 @@ class KeyErasure:
         else:
             names = [self._outbox.topic(topic).topic.name]
         cancelled: list[MessageRef] = []
-        held: list[MessageRef] = []
+        claimed: list[MessageRef] = []
         purged: list[str] = []
         left: list[str] = []
 
@@ -97,13 +97,13 @@ class KeyErasure:
             for ref in self._refs_of_key(name, partition_key):
                 stays = self._stays(ref, reason, dry_run=dry_run)
                 if stays is not None:
-                    (held if stays else cancelled).append(ref)
+                    (claimed if stays else cancelled).append(ref)
             # after the others: one of them may have died until then
             found = self._outbox.purge_found(name, where=of_key, reason=reason, dry_run=dry_run)
             purged += found.names
             left += found.left
         return ErasureResult(
-            tuple(cancelled), tuple(purged), tuple(held), tuple(left), dry_run=dry_run
+            tuple(cancelled), tuple(purged), tuple(claimed), tuple(left), dry_run=dry_run
         )
 
     def _stays(self, ref: MessageRef, reason: str, *, dry_run: bool) -> bool | None:

@@ -31,7 +31,7 @@ class OutstandingLimits:
     def __init__(self, rows: ShardRows, clock: Clock) -> None:
         self._rows = rows
         self._clock = clock
-        self._copies: dict[str, tuple[float, int]] = {}
+        self._counts: dict[str, tuple[float, int]] = {}
 
     def admit(self, wanted: Iterable[tuple[TopicState, int]]) -> None:
         """Let so many messages of topics through, those of all or of none.
@@ -50,13 +50,13 @@ class OutstandingLimits:
             if count + new > limit:
                 raise TopicFull(name, count, limit)
             after[name] = at, count + new
-        self._copies |= after
+        self._counts |= after
 
     def _copy(self, state: TopicState) -> tuple[float, int]:
         """Return when a topic was counted, and its messages."""
         name, now = state.topic.name, self._clock.now()
-        copy = self._copies.get(name)
+        copy = self._counts.get(name)
         if copy is None or not 0 <= now - copy[0] < COPY_SECONDS:
             shards = [(name, *shard) for shard in state.shards()]
-            copy = self._copies[name] = now, self._rows.outstanding(shards)
+            copy = self._counts[name] = now, self._rows.outstanding(shards)
         return copy

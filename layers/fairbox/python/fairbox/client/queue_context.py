@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fairbox.client.dead_letter_claims import DeadLetterClaims
-from fairbox.dispatch.relay import RECEIVES_LOOK_MS
+from fairbox.dispatch.relay import RECEIVES_CHECK_MS
 from fairbox.dynamodb.message_edits import Edits
 from fairbox.dynamodb.queue_store import DynamoQueueStore
 from fairbox.errors import TopicIsPushed, UnknownTopic
@@ -14,7 +14,7 @@ from fairbox.queue.hint_cache import HintCache
 from fairbox.queue.ordered import OrderedReceive
 from fairbox.queue.ordered_settlement import OrderedSettlement
 from fairbox.queue.rounds import Rounds
-from fairbox.queue.settlement import UnorderedSettlement, looks_of
+from fairbox.queue.settlement import UnorderedSettlement, checks_of
 from fairbox.queue.unordered import UnorderedReceive
 
 if TYPE_CHECKING:
@@ -37,10 +37,10 @@ class QueueContext:
         self.outbox = outbox
         self.clock, self.rng = clock, rng = calls.clock, calls.rng
         self.store = DynamoQueueStore(outbox.tables, outbox.bodies)
-        self.copies = HintCache(self.clock)
+        self.hints = HintCache(self.clock)
         self.edits = Edits(outbox.tables, outbox.bodies)
-        self.unordered = UnorderedReceive(self.store, self.copies, clock, rng)
-        self.unordered_settlement = UnorderedSettlement(self.store, self.copies, clock, rng)
+        self.unordered = UnorderedReceive(self.store, self.hints, clock, rng)
+        self.unordered_settlement = UnorderedSettlement(self.store, self.hints, clock, rng)
         self.ordered = OrderedReceive(self.store, clock, rng)
         self.rounds = Rounds(clock, self.pulled)
         self.ordered_settlement = OrderedSettlement(self.store, self.ordered.rows, clock, rng)
@@ -86,12 +86,12 @@ class QueueContext:
             due: topic, epoch, shard and milliseconds since 1970 UTC; a time that is a minute ahead,
                 or more, needs no announcement.
         """
-        bound = self.now + RECEIVES_LOOK_MS
+        bound = self.now + RECEIVES_CHECK_MS
         soon = [place for place in due if place[3] < bound]
-        for (topic, epoch), looks in looks_of(soon).items():
-            for shard in looks:
-                self.copies.forget((topic, epoch, shard))
-            self.store.lower_looks(topic, epoch, looks)
+        for (topic, epoch), checks in checks_of(soon).items():
+            for shard in checks:
+                self.hints.forget((topic, epoch, shard))
+            self.store.lower_checks(topic, epoch, checks)
 
 
 class QueuePart:

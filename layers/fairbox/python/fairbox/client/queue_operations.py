@@ -137,7 +137,7 @@ class QueueOperations(QueuePart):
         raise Unavailable("update_item", "the message is being changed by others")
 
     def _wait(self, stored: StoredMessage, due: int, wait: int) -> bool:
-        if stored.held_until(self._context.now) is None and not wait:
+        if stored.claimed_until(self._context.now) is None and not wait:
             return True
         count = 0 if stored.claim is None else stored.claim.count
         after = replace(stored, claim=Claim(count, due))
@@ -147,7 +147,7 @@ class QueueOperations(QueuePart):
         """Let receives find a message that they may have passed."""
         shard = ref.topic, ref.epoch, ref.shard
         if ref.due is None:
-            self._context.copies.forget(shard)
+            self._context.hints.forget(shard)
             self._context.store.come_back(shard, [segment_of(ref, due)])
         else:
             self._context.announce([(*shard, due)])
@@ -223,15 +223,15 @@ class QueueOperations(QueuePart):
             UnknownTopic: there is no such topic.
         """
         state = self.outbox.topic(topic)
-        found = self._context.store.held_rows([(topic, *shard) for shard in state.shards()])
+        found = self._context.store.claims_of([(topic, *shard) for shard in state.shards()])
         now = self._context.now
         in_flight: int | None = None
         if state.topic.ordering == "key":
-            held = (e.claimed for _, row in found for e in row.entries if e.held(now))
-            in_flight = sum(map(len, held))
+            claimed = (e.claimed for _, row in found for e in row.entries if e.active(now))
+            in_flight = sum(map(len, claimed))
         elif count_in_flight:
             lanes = self.outbox.tables.lanes
-            in_flight = sum(lanes.count_held((topic, *shard), now) for shard in state.shards())
+            in_flight = sum(lanes.count_claimed((topic, *shard), now) for shard in state.shards())
         return QueueStats(
             topic,
             ready=sum(max(0, row.ready) for row, _ in found),
@@ -285,7 +285,7 @@ class QueueOperations(QueuePart):
                 if len(chosen) < len(found):
                     return purged
             if _in_row(state):
-                self._context.edits.forget_held((topic, epoch, number), start)
+                self._context.edits.forget_claims((topic, epoch, number), start)
                 self._context.ordered.rows.forget((topic, epoch, number))
         return purged
 

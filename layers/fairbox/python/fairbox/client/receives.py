@@ -12,7 +12,7 @@ from fairbox.model.key_claims import key_digest
 
 if TYPE_CHECKING:
     from fairbox.dynamodb.tables import Tables
-    from fairbox.dynamodb.topic_copies import ProducerTopics
+    from fairbox.dynamodb.topic_cache import ProducerTopics
     from fairbox.model.key_claims import KeyClaims
     from fairbox.model.stored_messages import StoredMessage
 
@@ -64,8 +64,10 @@ class MessageReceives:
         claim = stored.claim
         if claim is None:
             return NEVER
-        held = bool(claim.token) and claim.until > self._now
-        return Receives(claim.count, claim.until if held else None, claim.consumer if held else "")
+        active = bool(claim.token) and claim.until > self._now
+        return Receives(
+            claim.count, claim.until if active else None, claim.consumer if active else ""
+        )
 
     def state(self, stored: StoredMessage, receives: Receives) -> State:
         """Return the state of a message: dead, held, waiting until it is due, or outstanding."""
@@ -87,8 +89,8 @@ class MessageReceives:
             )
         if entry is None:
             return NEVER
-        held = entry.held(self._now) and message_id in entry.claimed
-        return Receives(entry.receives_of(message_id), entry.until if held else None)
+        active = entry.active(self._now) and message_id in entry.claimed
+        return Receives(entry.receives_of(message_id), entry.until if active else None)
 
     def _ordered(self, name: str) -> bool:
         """Whether the claims of a topic lie in the rows of its shards."""

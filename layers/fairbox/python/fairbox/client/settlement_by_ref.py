@@ -50,7 +50,7 @@ class SettlementByRef:
         store = self._context.store
         for _ in range(_CAS_TRIES):
             # the row first: an ack writes it, then deletes the message
-            row = store.held((ref.topic, ref.epoch, ref.shard)) if ordered else None
+            row = store.claims((ref.topic, ref.epoch, ref.shard)) if ordered else None
             stored = next(iter(store.read([ref])[0]), None)
             if stored is None:
                 return False
@@ -89,7 +89,7 @@ class SettlementByRef:
         shard, changed = (ref.topic, ref.epoch, ref.shard), row.change(entry, after[1])
         self._context.ordered.rows.forget(shard)
         if after[0] == stored:
-            return store.write_held(shard, changed, row.version) is None
+            return store.write_claims(shard, changed, row.version) is None
         return store.save_and_hold(after[0], stored, shard, changed, row.version)
 
 

@@ -207,7 +207,7 @@ class MessageSkips(OutboxPart):
         """Let the next messages of a key go that waited for this one (1 RRU, 1 WRU a KB)."""
         table = DeferredKeyTable(self.tables)
         shard, digest = (ref.topic, ref.epoch, ref.shard), name_digest(subscription)
-        _, holds = table.get(shard)
+        _, deferred = table.get(shard)
 
         def opened(row: DeferredKeys) -> DeferredKeys:
             entries = [
@@ -219,7 +219,7 @@ class MessageSkips(OutboxPart):
             return replace(row, entries=tuple(entries))
 
         # if others change it all the time, it is due when it was
-        swap(holds, opened, lambda new, old: table.write(shard, new, old.version))
+        swap(deferred, opened, lambda new, old: table.write(shard, new, old.version))
 
 
 def _without(

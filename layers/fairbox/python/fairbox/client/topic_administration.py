@@ -161,7 +161,7 @@ class TopicAdministration(OutboxPart):
         shards = [(name, *shard) for shard in state.shards()]
         for row in self.tables.rows.get_many(shards):
             if row.may_hold:
-                self.tables.rows.look_again(row, self._context.now, 0)
+                self.tables.rows.postpone(row, self._context.now, 0)
 
     def pause_subscription(self, topic: str, name: str, *, reason: str = "") -> None:
         """Send nothing to a subscription until it is resumed; in force when this returns (2 s).
@@ -200,7 +200,7 @@ class TopicAdministration(OutboxPart):
             TopicConflict: other processes change the subscription too often.
             Unavailable: no visit could be enqueued; the subscription is resumed all the same.
         """
-        before = self.topic(topic).standing(name)
+        before = self.topic(topic).status(name)
         self._change_status(topic, name, lambda s: s if s.ready else s.resumed())
         self.wait_until_in_force(topic)
         state = self.topic(topic)
@@ -231,7 +231,7 @@ class TopicAdministration(OutboxPart):
                 raise UnknownSubscription(topic, name)
             return None if there == after else there
 
-        if swap(state.standing(name), change, write) is None:
+        if swap(state.status(name), change, write) is None:
             detail = f"subscription {name!r} is being changed by others: try again"
             raise TopicConflict(topic, detail)
 

@@ -263,7 +263,7 @@ def _root_item(root: Root) -> Item:
                 OPENED: root.opened,
                 ERASED: root.cursor,
                 EXPIRES_AT: root.expires,
-                NEXT_CHECK: root.look,
+                NEXT_CHECK: root.next_check,
                 RETRY_HOURS: root.retry_hours or None,
                 RETRY_UNTIL: root.retry_until,
             }
@@ -284,7 +284,7 @@ def _root_item(root: Root) -> Item:
         item[NOTIFIED] = {"BOOL": True}
     if root.death_told:
         item[DEATH_TOLD] = {"BOOL": True}
-    if root.look is not None:
+    if root.next_check is not None:
         item[BUCKET] = {"S": bucket_value(root.state, bucket_of(root.batch))}
     return item
 
@@ -382,7 +382,7 @@ def _read_root(batch: str, item: Mapping[str, Any], unknown: Unknown) -> Root:
         message=_text(item, MESSAGE),
         parent_item=_text(item, PARENT_ITEM),
         told=NOTIFIED in item,
-        look=_optional(item, NEXT_CHECK),
+        next_check=_optional(item, NEXT_CHECK),
         cursor=_optional(item, ERASED),
         expires=_optional(item, EXPIRES_AT),
         callbacks=Callbacks(*(_text(item, name) for name in _CALLBACKS)),

@@ -1,4 +1,4 @@
-"""Hint rows: the start of receives in each of sixteen shards, and the times of the next looks."""
+"""Hint rows: the start of receives in each of sixteen shards, and the times of the next checks."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def after_name(shard: int) -> str:
     return f"{HINT_AFTER}{shard % SHARDS_A_ROW}"
 
 
-def look_name(shard: int) -> str:
-    """Return the attribute that holds the time of the next look at the shard."""
+def check_name(shard: int) -> str:
+    """Return the attribute that holds the time of the next check of the shard."""
     return f"{HINT_LOOK}{shard % SHARDS_A_ROW}"
 
 
@@ -49,7 +49,7 @@ def times_name(shard: int) -> str:
 
 def hint_names(shard: int) -> tuple[str, str, str]:
     """Return the attributes that hold a shard's hint."""
-    return after_name(shard), look_name(shard), times_name(shard)
+    return after_name(shard), check_name(shard), times_name(shard)
 
 
 def hint_values(hint: Hint, shard: int) -> dict[str, Any]:
@@ -57,8 +57,8 @@ def hint_values(hint: Hint, shard: int) -> dict[str, Any]:
     values: dict[str, Any] = {}
     if hint.after:
         values[after_name(shard)] = {"B": uuid.UUID(hint.after).bytes}
-    if hint.look_at is not None:
-        values[look_name(shard)] = number(hint.look_at)
+    if hint.next_check is not None:
+        values[check_name(shard)] = number(hint.next_check)
     if hint.scan_at or hint.checked or hint.later:
         values[times_name(shard)] = {"B": _pack(hint)}
     return values
@@ -66,12 +66,12 @@ def hint_values(hint: Hint, shard: int) -> dict[str, Any]:
 
 def read_hint(item: Mapping[str, Any], shard: int) -> Hint:
     """Return a shard's hint; the empty one where there is none, or none that can be read."""
-    after, look_at = "", None
+    after, next_check = "", None
     with suppress(KeyError, TypeError, ValueError):
         after = str(uuid.UUID(bytes=bytes(item[after_name(shard)]["B"])))
     with suppress(KeyError, TypeError, ValueError):
-        look_at = int(item[look_name(shard)]["N"])
-    hint = Hint(after, look_at)
+        next_check = int(item[check_name(shard)]["N"])
+    hint = Hint(after, next_check)
     with suppress(KeyError, TypeError, ValueError):
         hint = _unpacked(hint, bytes(item[times_name(shard)]["B"]))
     return hint

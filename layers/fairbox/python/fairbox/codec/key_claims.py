@@ -130,7 +130,7 @@ def _pack(row: KeyClaims) -> bytes:
     aside = row.aside
     head = b"\x00"
     if aside.count:
-        head = b"\x01" + _ASIDE.pack(aside.count, aside.look, aside.name, aside.moves)
+        head = b"\x01" + _ASIDE.pack(aside.count, aside.next_check, aside.name, aside.moves)
     return bytes((_FORMAT,)) + head + pack_entries(row.entries)
 
 

@@ -238,9 +238,9 @@ def _plain(attribute: Mapping[str, Any]) -> Any:
         case "NULL":
             return None
         case "M":
-            return {name: _plain(held) for name, held in value.items()}
+            return {name: _plain(part) for name, part in value.items()}
         case "L":
-            return [_plain(held) for held in value]
+            return [_plain(part) for part in value]
     return sorted(value) if kind in ("SS", "BS") else value
 
 

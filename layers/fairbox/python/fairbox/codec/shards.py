@@ -47,8 +47,8 @@ def shard_item(row: ShardRow) -> Item:
         item[attr.RECOUNT] = number(row.recount)
     if row.settled:
         item[attr.SETTLED] = {"BOOL": True}
-    if row.look_at is not None:
-        item[attr.LOOK_AT] = number(row.look_at)
+    if row.next_check is not None:
+        item[attr.LOOK_AT] = number(row.next_check)
         item[attr.BUCKET] = {"S": bucket(row.topic, row.epoch, row.shard)}
     return item
 
@@ -77,7 +77,7 @@ def read_shard(item: Mapping[str, Any]) -> ShardRow:
             later_deaths=count(attr.LATER_DEATHS),
             ready_sequence=item.get(attr.READY_SEQUENCE, {"S": ""})["S"],
             later_sequence=item.get(attr.LATER_SEQUENCE, {"S": ""})["S"],
-            look_at=count(attr.LOOK_AT) if attr.LOOK_AT in item else None,
+            next_check=count(attr.LOOK_AT) if attr.LOOK_AT in item else None,
             backoff=count(attr.BACKOFF),
             purged_dead=count(attr.PURGED_DEAD),
             recount=count(attr.RECOUNT) if attr.RECOUNT in item else None,

@@ -19,30 +19,30 @@ NOT_OURS: Final = (
 """The errors of a reader that meets an item which the codec did not write."""
 
 
-def status_value(standing: SubscriptionStatus) -> dict[str, Any] | None:
+def status_value(status: SubscriptionStatus) -> dict[str, Any] | None:
     """Return the attribute that holds a subscription's status; None: that of a new one."""
     fields: dict[str, Any] = {}
-    if standing.circuit != "closed":
+    if status.circuit != "closed":
         fields = {
-            attr.CIRCUIT: {"S": standing.circuit},
-            attr.CIRCUIT_UNTIL: number(standing.until),
-            attr.CIRCUIT_FAILURES: number(standing.failures),
-            attr.CIRCUIT_SINCE: number(standing.since),
-            attr.CIRCUIT_REASON: {"S": standing.reason},
+            attr.CIRCUIT: {"S": status.circuit},
+            attr.CIRCUIT_UNTIL: number(status.until),
+            attr.CIRCUIT_FAILURES: number(status.failures),
+            attr.CIRCUIT_SINCE: number(status.since),
+            attr.CIRCUIT_REASON: {"S": status.reason},
         }
-    if standing.paused_at is not None:
-        fields[attr.PAUSED_AT] = number(standing.paused_at)
-        fields[attr.PAUSE_REASON] = {"S": standing.pause_reason}
+    if status.paused_at is not None:
+        fields[attr.PAUSED_AT] = number(status.paused_at)
+        fields[attr.PAUSE_REASON] = {"S": status.pause_reason}
     return {"M": fields} if fields else None
 
 
-def status_attributes(standing: SubscriptionStatus) -> dict[str, Any]:
+def status_attributes(status: SubscriptionStatus) -> dict[str, Any]:
     """Return the attributes of a row that hold a subscription's status; a new one has none."""
-    if not standing.version:
+    if not status.version:
         return {}
-    value = status_value(standing)
+    value = status_value(status)
     stands = {} if value is None else {attr.STANDING: value}
-    return {attr.STANDING_VERSION: number(standing.version), **stands}
+    return {attr.STANDING_VERSION: number(status.version), **stands}
 
 
 def read_status(item: Mapping[str, Any]) -> SubscriptionStatus:

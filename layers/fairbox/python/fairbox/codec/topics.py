@@ -192,9 +192,7 @@ def _topic(name: str, item: Mapping[str, Any], subscribed: _Subscribed) -> Topic
         widths = read_epochs(item.get(attr.WIDTHS, {"L": []}))
         deleting = int(item[attr.DELETING]["N"]) if attr.DELETING in item else None
         subscriptions = tuple(one for one, _ in subscribed)
-        standings = {one.name: standing for one, standing in subscribed}
-        return TopicState(
-            topic, epochs, subscriptions, version, paused, deleting, standings, widths
-        )
+        statuses = {one.name: status for one, status in subscribed}
+        return TopicState(topic, epochs, subscriptions, version, paused, deleting, statuses, widths)
     except NOT_OURS as error:
         raise Unreadable(key_text(item), f"{type(error).__name__}: {error}") from error

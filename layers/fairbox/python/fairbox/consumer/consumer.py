@@ -378,10 +378,10 @@ class Consumer:
 
     def _work(self) -> None:
         while not self._in_flight.ended:
-            held = self._turnstile.enter()
-            if held is not None:
+            message = self._turnstile.enter()
+            if message is not None:
                 try:
-                    self._steps.handle(held)
+                    self._steps.handle(message)
                 finally:
                     self._turnstile.leave()
 

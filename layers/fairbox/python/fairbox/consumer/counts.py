@@ -112,9 +112,9 @@ class EventLog:
         counts = self._counts.counts.as_fields()
         self._log.info(sentence, extra={**self._fields, **counts, **(more or {})})
 
-    def progress(self, held: int) -> None:
-        """Write a line with the counts, in its text too; `held` messages are in flight."""
-        counts = self._counts.counts.as_fields() | {"held": held}
+    def progress(self, in_flight: int) -> None:
+        """Write a line with the counts, in its text too; so many messages are in flight."""
+        counts = self._counts.counts.as_fields() | {"held": in_flight}
         told = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
         text = f"A consumer's progress: {told or 'nothing received'}."
         self._log.info(text, extra={**self._fields, **counts})
@@ -123,24 +123,24 @@ class EventLog:
         """Count received messages."""
         self._counts.add("received", count)
 
-    def settled(self, held: InFlightMessage, outcome: Outcome) -> None:
+    def settled(self, message: InFlightMessage, outcome: Outcome) -> None:
         """Count a settled message."""
         self._counts.add(_COUNTED[outcome.kind])
         if outcome.kind not in _SILENT:
             died = outcome.kind == "dead"
             sentence = "A message is dead." if died else "A message was given back."
             fields = {"reason": outcome.reason, "delay": outcome.delay}
-            self._log.warning(sentence, extra=self._about(held) | fields)
+            self._log.warning(sentence, extra=self._about(message) | fields)
 
-    def lost(self, held: InFlightMessage) -> None:
+    def lost(self, message: InFlightMessage) -> None:
         """Count a receipt that was stale."""
         self._counts.add("lost")
-        self._log.warning("A receipt was lost.", extra=self._about(held))
+        self._log.warning("A receipt was lost.", extra=self._about(message))
 
-    def hung(self, held: InFlightMessage, seconds: float) -> None:
+    def hung(self, message: InFlightMessage, seconds: float) -> None:
         """Count a handler that does not return."""
         self._counts.add("hung")
-        self._log.error("A handler hangs.", extra=self._about(held) | {"seconds": seconds})
+        self._log.error("A handler hangs.", extra=self._about(message) | {"seconds": seconds})
 
     def failed(self, operation: str, error: Exception) -> None:
         """Count a failed call that will be repeated."""
@@ -148,17 +148,17 @@ class EventLog:
         fields = {"operation": operation, "error": str(error)}
         self._log.warning("A call of the queue failed.", extra={**self._fields, **fields})
 
-    def left(self, held: Sequence[InFlightMessage], error: Exception) -> None:
+    def left(self, messages: Sequence[InFlightMessage], error: Exception) -> None:
         """Count a failed call that will not be repeated: its messages become visible again."""
         self._counts.add("errors")
         fields = {"error": f"{type(error).__name__}: {error}"}
-        for one in held:
+        for one in messages:
             self._log.error(
                 "A message was left to its visibility.", extra=self._about(one) | fields
             )
 
-    def _about(self, held: InFlightMessage) -> dict[str, Any]:
-        received = held.received
+    def _about(self, message: InFlightMessage) -> dict[str, Any]:
+        received = message.received
         return {
             **self._fields,
             "id": received.message.id,

@@ -56,29 +56,29 @@ class Extension:
         """Extend those that end first, in one call; return whether one was due."""
         heartbeat = self._limits.heartbeat
         count = 1 if self._many is None else self.size
-        held = self._in_flight.heartbeats.take(count, heartbeat / _AHEAD, again=heartbeat)
-        if held:
-            self.extend(held)
-        return bool(held)
+        messages = self._in_flight.heartbeats.take(count, heartbeat / _AHEAD, again=heartbeat)
+        if messages:
+            self.extend(messages)
+        return bool(messages)
 
-    def extend(self, held: Sequence[InFlightMessage]) -> None:
+    def extend(self, messages: Sequence[InFlightMessage]) -> None:
         """Extend messages in one call; stale ones are lost, a failed call is repeated soon."""
         asked, visibility = self._now(), self._limits.visibility_timeout
         stale: frozenset[str] = frozenset()
         try:
-            if len(held) == 1 or self._many is None:
-                self._queue.extend(held[0].receipt, visibility)
+            if len(messages) == 1 or self._many is None:
+                self._queue.extend(messages[0].receipt, visibility)
             else:
-                self._many([one.receipt for one in held], visibility)
+                self._many([one.receipt for one in messages], visibility)
         except StaleReceipt as error:
-            stale = frozenset([held[0].receipt] if len(held) == 1 else error.receipts)
+            stale = frozenset([messages[0].receipt] if len(messages) == 1 else error.receipts)
         except FAILED as error:
             self._events.failed("extend", error)
             again = self._now() + min(AGAIN_SECONDS, self._limits.heartbeat / 3)
-            for one in held:
+            for one in messages:
                 self._in_flight.extended(one, one.until, again)
             return
-        for one in held:
+        for one in messages:
             if one.receipt not in stale:
                 self._in_flight.extended(one, asked + visibility, asked + self._limits.heartbeat)
             elif self._in_flight.lose(one):

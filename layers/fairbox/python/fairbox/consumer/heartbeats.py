@@ -40,13 +40,13 @@ class Heartbeats:
                 heapq.heappop(self._heap)
             return self._heap[0][0] if self._heap else math.inf
 
-    def set(self, held: InFlightMessage, at: float) -> None:
+    def set(self, message: InFlightMessage, at: float) -> None:
         """Let a message be extended at a time; infinity: never."""
         with self._changed:
             first = self.next
-            self._entries.pop(held, None)
+            self._entries.pop(message, None)
             if at < math.inf:
-                self._entries[held] = entry = (at, next(self._numbers), held)
+                self._entries[message] = entry = (at, next(self._numbers), message)
                 heapq.heappush(self._heap, entry)
             if len(self._heap) > 2 * len(self._entries) + _OLD:  # they keep bodies in memory
                 self._heap = [entry for entry in self._heap if self._is_current(entry)]
@@ -67,11 +67,11 @@ class Heartbeats:
             found: list[InFlightMessage] = []
             while self.next <= (now + ahead if len(found) < count else now):
                 found.append(heapq.heappop(self._heap)[2])
-            found.sort(key=lambda held: held.until)
-            for held in found[count:]:
-                self.set(held, self._entries[held][0])
-            for held in found[:count]:
-                self.set(held, now + again)
+            found.sort(key=lambda message: message.until)
+            for message in found[count:]:
+                self.set(message, self._entries[message][0])
+            for message in found[:count]:
+                self.set(message, now + again)
             return found[:count]
 
     def wait(self, until: float, timeout: float) -> None:

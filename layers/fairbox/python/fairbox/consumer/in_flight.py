@@ -42,7 +42,7 @@ class InFlight:
         self.heartbeats = Heartbeats(now)
         self.unsettled = Unsettled(now)
         self._waiting: deque[InFlightMessage] = deque()
-        self._held: set[InFlightMessage] = set()
+        self._messages: set[InFlightMessage] = set()
         self._running: dict[InFlightMessage, None] = {}  # the longest first, those given up not
         self._hung: set[InFlightMessage] = set()
         self._late: set[InFlightMessage] = set()
@@ -56,7 +56,7 @@ class InFlight:
 
     def __len__(self) -> int:
         """Return the number of messages in hand."""
-        return len(self._held)
+        return len(self._messages)
 
     @property
     def closed(self) -> bool:
@@ -76,31 +76,31 @@ class InFlight:
     @property
     def busy(self) -> bool:
         """Whether messages wait for a worker or are being handled."""
-        return len(self._held) > self._done
+        return len(self._messages) > self._done
 
-    def room(self, turns: float = math.inf) -> int:
+    def room(self, soon: float = math.inf) -> int:
         """Return the number of messages wanted: 0 until half of the prefetch is used up.
 
         If every worker hangs, none are wanted.
 
         Args:
-            turns: maximum number that may wait, because no more can begin soon.
+            soon: maximum number that may wait, because no more can begin soon.
         """
         with self._changed:
             waiting = len(self._waiting)
-            if self.closed or waiting * 2 > min(self._prefetch, turns) or self._all_hang():
+            if self.closed or waiting * 2 > min(self._prefetch, soon) or self._all_hang():
                 return 0
             free = self._concurrency - len(self._late)
-            wanted = free + self._prefetch - len(self._held) + len(self._late & self._held)
-            return int(max(0, min(wanted, turns - waiting)))
+            wanted = free + self._prefetch - len(self._messages) + len(self._late & self._messages)
+            return int(max(0, min(wanted, soon - waiting)))
 
     def put(self, received: Received, until: float, extend_at: float) -> None:
         """Take a message in hand; once closed, to release it."""
         with self._changed:
-            held = InFlightMessage(received, until, self._now())
-            self._held.add(held)
-            self._waiting.append(held)
-            self.heartbeats.set(held, extend_at)
+            message = InFlightMessage(received, until, self._now())
+            self._messages.add(message)
+            self._waiting.append(message)
+            self.heartbeats.set(message, extend_at)
             if self.closed:
                 self._release_waiting()
             else:
@@ -111,84 +111,84 @@ class InFlight:
         with self._changed:
             if not self._waiting:
                 return None
-            held = self._waiting.popleft()
-            held.state, held.since = "running", self._now()
-            self._running[held] = None
+            message = self._waiting.popleft()
+            message.state, message.since = "running", self._now()
+            self._running[message] = None
             if len(self._running) == 1:
                 self.heartbeats.wake()  # whose thread watches time limits
             self._note()
-            return held
+            return message
 
-    def finish(self, held: InFlightMessage, outcome: Outcome) -> None:
+    def finish(self, message: InFlightMessage, outcome: Outcome) -> None:
         """Note the outcome of a message, unless it was settled without its handler."""
         with self._changed:
-            if held in self._late:
-                self._late.discard(held)
+            if message in self._late:
+                self._late.discard(message)
                 self._note()
-            self._finish(held, outcome)
+            self._finish(message, outcome)
 
     def take_overdue(self, seconds: float) -> list[InFlightMessage]:
         """Return messages whose handlers have run for so long; each is returned once."""
         with self._changed:
             now = self._now()
             found = list(itertools.takewhile(lambda h: now - h.since >= seconds, self._running))
-            for held in found:
-                del self._running[held]
+            for message in found:
+                del self._running[message]
             return found
 
     def next_overdue(self, seconds: float) -> float:
         """Return when the first handler will have run for so long; infinity: none runs."""
         with self._changed:
-            return next((held.since + seconds for held in self._running), math.inf)
+            return next((message.since + seconds for message in self._running), math.inf)
 
-    def time_out(self, held: InFlightMessage, outcome: Outcome) -> None:
+    def time_out(self, message: InFlightMessage, outcome: Outcome) -> None:
         """Settle a message whose handler still runs; its worker is busy until that returns."""
         with self._changed:
-            if held.state == "running":
-                self._late.add(held)
-                self._finish(held, outcome)
+            if message.state == "running":
+                self._late.add(message)
+                self._finish(message, outcome)
                 if self._all_hang():
                     self._release_waiting()
 
-    def give_up(self, held: InFlightMessage) -> None:
+    def give_up(self, message: InFlightMessage) -> None:
         """Stop extending a message; if every worker hangs, release the waiting messages."""
         with self._changed:
-            if held.state == "running":
-                held.hangs = True
-                self.heartbeats.set(held, math.inf)
-                self._hung.add(held)
+            if message.state == "running":
+                message.hangs = True
+                self.heartbeats.set(message, math.inf)
+                self._hung.add(message)
                 if self._all_hang():
                     self._release_waiting()
 
-    def extended(self, held: InFlightMessage, until: float, extend_at: float) -> None:
+    def extended(self, message: InFlightMessage, until: float, extend_at: float) -> None:
         """Note the new end of a message's visibility, and the time of the next extension."""
         with self._changed:
-            held.until = until
-            if held in self._held and not held.hangs and not held.lost:
-                self.heartbeats.set(held, extend_at)
+            message.until = until
+            if message in self._messages and not message.hangs and not message.lost:
+                self.heartbeats.set(message, extend_at)
 
-    def lose(self, held: InFlightMessage) -> bool:
+    def lose(self, message: InFlightMessage) -> bool:
         """Drop a message with a stale receipt; its worker is free when its handler returns.
 
         Returns:
             Whether it was lost; False: it is done, and its settlement says what became of it.
         """
         with self._changed:
-            self.heartbeats.set(held, math.inf)
-            if held.state == "done" or held.lost:
+            self.heartbeats.set(message, math.inf)
+            if message.state == "done" or message.lost:
                 return False
-            held.lost = True
-            if held.state == "waiting":
-                self._waiting.remove(held)
-                self._held.discard(held)
+            message.lost = True
+            if message.state == "waiting":
+                self._waiting.remove(message)
+                self._messages.discard(message)
             self._note()
             return True
 
-    def settled(self, held: InFlightMessage) -> None:
+    def settled(self, message: InFlightMessage) -> None:
         """Drop a settled message."""
         with self._changed:
-            self.heartbeats.set(held, math.inf)
-            self._held.discard(held)
+            self.heartbeats.set(message, math.inf)
+            self._messages.discard(message)
             self._done -= 1
             self._note()
 
@@ -202,9 +202,9 @@ class InFlight:
     def abandon(self, outcome: Outcome) -> list[InFlightMessage]:
         """Settle the messages being handled without their handlers; return them."""
         with self._changed:
-            running = [held for held in self._held if held.state == "running"]
-            for held in running:
-                self._finish(held, outcome)
+            running = [message for message in self._messages if message.state == "running"]
+            for message in running:
+                self._finish(message, outcome)
             return running
 
     def end(self) -> None:
@@ -233,20 +233,20 @@ class InFlight:
         """Wait until it is closed, so many seconds at most."""
         self._closing.wait(timeout)
 
-    def _finish(self, held: InFlightMessage, outcome: Outcome) -> None:
-        if held.state == "running":
-            self._running.pop(held, None)
-            self._hung.discard(held)
-            self._settle(held, outcome)
+    def _finish(self, message: InFlightMessage, outcome: Outcome) -> None:
+        if message.state == "running":
+            self._running.pop(message, None)
+            self._hung.discard(message)
+            self._settle(message, outcome)
 
-    def _settle(self, held: InFlightMessage, outcome: Outcome) -> None:
-        held.state, held.since, held.outcome = "done", self._now(), outcome
-        if held.lost:
-            self._held.discard(held)
+    def _settle(self, message: InFlightMessage, outcome: Outcome) -> None:
+        message.state, message.since, message.outcome = "done", self._now(), outcome
+        if message.lost:
+            self._messages.discard(message)
             self._note()
         else:
             self._done += 1
-            self.unsettled.put(held)
+            self.unsettled.put(message)
 
     def _note(self) -> None:
         self.version += 1

@@ -26,8 +26,8 @@ ORDERED_CALL_SIZE: Final = 100
 """Receipts of one call on an ordered topic, which writes each shard's row once."""
 MAX_RATE: Final = 1_000_000
 MAX_SETTLERS: Final = 8
-HELD_A_SETTLER: Final = 50
-HELD_A_SECOND: Final = 400
+MESSAGES_A_SETTLER: Final = 50
+MESSAGES_A_SECOND: Final = 400
 """Messages in hand for each second of visibility, so that all are extended in time."""
 TICK_SECONDS: Final = 1.0
 """Maximum wait of the main thread: a signal just before a wait is handled only after it."""
@@ -68,7 +68,7 @@ class Limits:
         _whole("concurrency", self.concurrency, 1, MAX_CONCURRENCY)
         _whole("max_attempts", self.max_attempts, 1, 1000)
         _whole("prefetch", self.prefetch, 0, 1000)
-        least = max(1, (self.concurrency + self.prefetch) / HELD_A_SECOND)
+        least = max(1, (self.concurrency + self.prefetch) / MESSAGES_A_SECOND)
         _seconds("visibility_timeout", self.visibility_timeout, least, MAX_VISIBILITY_SECONDS)
         _seconds("shutdown_timeout", self.shutdown_timeout, 0, 24 * 3600)
         _seconds("processing_limit", self.processing_limit, 1, 7 * 24 * 3600)
@@ -97,7 +97,7 @@ class Limits:
     @property
     def settlers(self) -> int:
         """Threads that settle messages."""
-        return min(MAX_SETTLERS, 1 + (self.concurrency + self.prefetch) // HELD_A_SETTLER)
+        return min(MAX_SETTLERS, 1 + (self.concurrency + self.prefetch) // MESSAGES_A_SETTLER)
 
     @property
     def extenders(self) -> int:

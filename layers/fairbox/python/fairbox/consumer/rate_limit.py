@@ -37,7 +37,7 @@ class RateLimit:
         """Count a message that begins."""
         self._next = max(self._next, self._now()) + self._interval
 
-    def turns(self, seconds: float) -> int:
+    def slots(self, seconds: float) -> int:
         """Return the number of messages that may begin within so many seconds."""
         now = self._now()
         left = now + seconds + self._tolerance - max(self._next, now)

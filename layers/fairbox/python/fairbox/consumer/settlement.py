@@ -47,14 +47,14 @@ class Settlement:
 
         Acks wait `linger` seconds for others, if others may come.
         """
-        held = self._in_flight.unsettled.take(linger if self._in_flight.busy else 0.0)
-        if held:
-            self._try(held)
-            self._in_flight.unsettled.called(held)
-        return bool(held)
+        messages = self._in_flight.unsettled.take(linger if self._in_flight.busy else 0.0)
+        if messages:
+            self._try(messages)
+            self._in_flight.unsettled.called(messages)
+        return bool(messages)
 
-    def _call(self, held: Sequence[InFlightMessage]) -> None:
-        outcome, receipts = held[0].outcome, [one.receipt for one in held]
+    def _call(self, messages: Sequence[InFlightMessage]) -> None:
+        outcome, receipts = messages[0].outcome, [one.receipt for one in messages]
         if outcome is None:
             return
         if outcome.kind == "ack":
@@ -62,28 +62,28 @@ class Settlement:
         elif outcome.kind == "release":
             self._queue.release(receipts)
         elif outcome.kind == "dead":
-            self._queue.bury(held[0].receipt, outcome.reason)
+            self._queue.bury(messages[0].receipt, outcome.reason)
         else:
-            self._queue.nack(held[0].receipt, outcome.delay, outcome.reason)
+            self._queue.nack(messages[0].receipt, outcome.delay, outcome.reason)
 
-    def _try(self, held: Sequence[InFlightMessage]) -> None:
+    def _try(self, messages: Sequence[InFlightMessage]) -> None:
         """Make one call; stale messages are lost, throttled calls are repeated later."""
         stale: frozenset[str] = frozenset()
         try:
-            self._call(held)
+            self._call(messages)
         except StaleReceipt as error:
             stale = frozenset(error.receipts)
         except (Throttled, Unavailable) as error:
             self._events.failed("settle", error)
-            for one in held:
+            for one in messages:
                 self._in_flight.unsettled.put_back(one, self._now() + AGAIN_SECONDS)
             return
         except Exception as error:  # noqa: BLE001 - the settler outlives every answer
-            self._events.left(held, error)
-            for one in held:
+            self._events.left(messages, error)
+            for one in messages:
                 self._in_flight.settled(one)
             return
-        for one in held:
+        for one in messages:
             if one.receipt in stale:
                 self._events.lost(one)
             elif one.outcome is not None:

@@ -43,12 +43,12 @@ class Turnstile:
                 return None
             if self._permits is not None and not self._permits.acquire(PERMIT_SECONDS):
                 return None
-            held = self._in_flight.take()
-            if held is None:
+            message = self._in_flight.take()
+            if message is None:
                 self.leave()
             elif self._rate is not None:
                 self._rate.begin()
-            return held
+            return message
 
     def leave(self) -> None:
         """Let another worker begin in place of one that entered."""

@@ -41,16 +41,16 @@ class Unsettled:
         self._numbers = itertools.count()
         self._changed = threading.Condition()
 
-    def put(self, held: InFlightMessage) -> None:
+    def put(self, message: InFlightMessage) -> None:
         """Let a message be settled."""
         with self._changed:
-            self._of(held).append(held)
+            self._of(message).append(message)
             self._changed.notify()
 
-    def put_back(self, held: InFlightMessage, at: float) -> None:
+    def put_back(self, message: InFlightMessage, at: float) -> None:
         """Let a message be settled again at a time, because a call failed."""
         with self._changed:
-            heapq.heappush(self._later, (at, next(self._numbers), held))
+            heapq.heappush(self._later, (at, next(self._numbers), message))
 
     def take(self, linger: float) -> list[InFlightMessage]:
         """Return messages that one call settles, the oldest first; empty: there are none.
@@ -60,8 +60,8 @@ class Unsettled:
         with self._changed:
             now = self._now()
             while self._later and self._later[0][0] <= now:
-                held = heapq.heappop(self._later)[2]
-                self._of(held).appendleft(held)
+                message = heapq.heappop(self._later)[2]
+                self._of(message).appendleft(message)
             ready = [kind for kind in self._kinds if self._at(kind, linger) <= now]
             if not ready:
                 return []
@@ -73,10 +73,10 @@ class Unsettled:
             there = self._kinds[kind]
             return [there.popleft() for _ in range(min(count, len(there)))]
 
-    def called(self, held: Sequence[InFlightMessage]) -> None:
+    def called(self, messages: Sequence[InFlightMessage]) -> None:
         """Note the end of the call for messages that were taken."""
         with self._changed:
-            if held[0].outcome is not None and held[0].outcome.kind in _TOGETHER:
+            if messages[0].outcome is not None and messages[0].outcome.kind in _TOGETHER:
                 self._calls -= 1
                 self._changed.notify()
 
@@ -98,8 +98,8 @@ class Unsettled:
         with self._changed:
             self._changed.notify_all()
 
-    def _of(self, held: InFlightMessage) -> deque[InFlightMessage]:
-        kind = "" if held.outcome is None else held.outcome.kind
+    def _of(self, message: InFlightMessage) -> deque[InFlightMessage]:
+        kind = "" if message.outcome is None else message.outcome.kind
         return self._kinds.setdefault(kind, deque())
 
     def _at(self, kind: str, linger: float) -> float:

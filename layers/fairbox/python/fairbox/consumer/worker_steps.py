@@ -96,7 +96,7 @@ class WorkerSteps:
         """Return the number of messages wanted; at a rate, those whose turn comes soon."""
         if self._rate is None:
             return self._in_flight.room()
-        return self._in_flight.room(self._rate.turns(self._limits.turn))
+        return self._in_flight.room(self._rate.slots(self._limits.turn))
 
     def receive(self, limit: float = math.inf, *, waiting: bool = False) -> int:
         """Receive as many messages as there is room for, in one call; return their number.
@@ -146,22 +146,22 @@ class WorkerSteps:
 
     def work(self) -> bool:
         """Handle one waiting message; return whether there was one."""
-        held = self._in_flight.take()
-        if held is None:
+        message = self._in_flight.take()
+        if message is None:
             return False
         if self._rate is not None:
             self._rate.begin()
-        self.handle(held)
+        self.handle(message)
         return True
 
-    def handle(self, held: InFlightMessage) -> None:
+    def handle(self, message: InFlightMessage) -> None:
         """Handle a message that was taken."""
-        if self._now() >= held.until:
-            self._extension.extend([held])
-            if held.lost or self._now() >= held.until:
-                self._in_flight.finish(held, _EXPIRED)
+        if self._now() >= message.until:
+            self._extension.extend([message])
+            if message.lost or self._now() >= message.until:
+                self._in_flight.finish(message, _EXPIRED)
                 return
-        self._in_flight.finish(held, self._handle(held.received))
+        self._in_flight.finish(message, self._handle(message.received))
 
     def keep(self, *, flush: bool = False) -> None:
         """Extend due messages, and settle done ones; `flush`: acks do not wait for others."""
@@ -172,12 +172,12 @@ class WorkerSteps:
 
     def extend(self) -> bool:
         """Extend due messages in one call, and watch handlers; return whether any was due."""
-        for held in self._in_flight.take_overdue(self._handler_limit):
+        for message in self._in_flight.take_overdue(self._handler_limit):
             if self._hangs:
-                self._events.hung(held, round(self._now() - held.since, 3))
-                self._in_flight.give_up(held)
+                self._events.hung(message, round(self._now() - message.since, 3))
+                self._in_flight.give_up(message)
             else:
-                self._in_flight.time_out(held, self._late(held.received))
+                self._in_flight.time_out(message, self._late(message.received))
         return self._extension.extend_due()
 
     def settle(self, *, flush: bool = False) -> bool:

@@ -67,22 +67,22 @@ class PulledTopic:
     def send(self, messages: Sequence[StoredMessage], timeout: float) -> list[Outcome]:  # noqa: ARG002 - the callable's clients bound it
         """Add the messages, each under its own id, due at once."""
         ready = [m for m in messages if m.offloaded is None or m.message.body]
-        copies = [replace(m.message, topic=self._name, delay=0, after=None) for m in ready]
-        added = dict(zip(map(id, ready), self._add(copies), strict=False))
+        published = [replace(m.message, topic=self._name, delay=0, after=None) for m in ready]
+        added = dict(zip(map(id, ready), self._add(published), strict=False))
         away = refused("its body is not in place", fault="message")
         unanswered = refused("the topic did not answer for it")
         here = set(map(id, ready))
         return [added.get(id(m), unanswered) if id(m) in here else away for m in messages]
 
-    def _add(self, copies: list[Message]) -> list[Outcome]:
+    def _add(self, messages: list[Message]) -> list[Outcome]:
         try:
-            return list(self._add_many(copies)) if copies else []
+            return list(self._add_many(messages)) if messages else []
         except (Throttled, TopicFull) as error:
-            return [throttled(str(error))] * len(copies)
+            return [throttled(str(error))] * len(messages)
         except (Unavailable, NotAllowed) as error:
-            return [unreachable(str(error))] * len(copies)
+            return [unreachable(str(error))] * len(messages)
         except FairboxError as error:
-            return [refused(str(error))] * len(copies)
+            return [refused(str(error))] * len(messages)
 
 
 def add_to_topic(outbox: TopicOutbox, messages: Sequence[Message]) -> list[Outcome]:

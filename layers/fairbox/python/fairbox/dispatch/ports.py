@@ -178,8 +178,8 @@ class ShardPage:
     messages: tuple[StoredMessage, ...]
     unreadable: tuple[Mapping[str, object], ...]
     last: str | None
-    held: KeyClaims | None = None
-    holds: DeferredKeys | None = None
+    claims: KeyClaims | None = None
+    deferred: DeferredKeys | None = None
     newer: str = ""
 
     def before_newer(self) -> ShardPage:
@@ -290,8 +290,8 @@ class Store(Protocol):
         """Put an unreadable item into lane `dead` as it is, and delete it from the outbox."""
         ...
 
-    def look_again(self, row: ShardRow, look_at: int, backoff: int) -> bool:
-        """Postpone the next check (`look_at`) if it is as in `row`; return whether it was."""
+    def postpone(self, row: ShardRow, next_check: int, backoff: int) -> bool:
+        """Postpone the next check if it is as in `row`; return whether it was."""
         ...
 
     def walk_position(self, shard: tuple[str, int, int]) -> WalkPosition:
@@ -323,12 +323,12 @@ class Store(Protocol):
         """Write into a shard's row that no older shard lists its keys, for good (1 WRU)."""
         ...
 
-    def holds(self, shard: tuple[str, int, int]) -> tuple[ShardRow | None, DeferredKeys]:
+    def deferred(self, shard: tuple[str, int, int]) -> tuple[ShardRow | None, DeferredKeys]:
         """Return a shard row and the keys that visits hold back (consistent, 1 RRU for 4 KB)."""
         ...
 
-    def write_holds(
-        self, shard: tuple[str, int, int], holds: DeferredKeys, version: int
+    def write_deferred(
+        self, shard: tuple[str, int, int], deferred: DeferredKeys, version: int
     ) -> DeferredKeys | None:
         """Write the keys that visits hold back if the version is this one (1 WRU a KB).
 

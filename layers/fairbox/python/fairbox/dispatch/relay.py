@@ -28,7 +28,7 @@ LATE_MS: Final = 40_000
 consider it overdue, and both would send it."""
 CALL_SECONDS: Final = 3.0
 RING_AHEAD_MS: Final = 900_000
-RECEIVES_LOOK_MS: Final = 60_000
+RECEIVES_CHECK_MS: Final = 60_000
 WALKS_PASS_DUE_MS: Final = 4_000
 QUANTUM_MESSAGES: Final = 100
 QUANTUM_BYTES: Final = 4 * 1024 * 1024
@@ -248,5 +248,5 @@ def _passed_by(ref: MessageRef, at: int, *, ordered: bool) -> bool:
     fifty of those committed at once.
     """
     if ref.due is not None:
-        return ref.due - at <= RECEIVES_LOOK_MS
+        return ref.due - at <= RECEIVES_CHECK_MS
     return time_of(ref.id) + (1000 if ordered else 0) < at

@@ -73,7 +73,7 @@ def postpone_check(store: Store, row: ShardRow, next_due: int, now: int) -> None
     next_check_at = now + backoff * 1000
     if now < next_due:
         next_check_at = min(next_check_at, next_due)
-    store.look_again(row, next_check_at, backoff)
+    store.postpone(row, next_check_at, backoff)
 
 
 def ring_at(dispatcher: Dispatcher, shard: tuple[str, int, int], seconds: set[int]) -> None:
@@ -101,7 +101,7 @@ def paced(report: VisitReport) -> set[str]:
     return {name for delivery in report.deliveries for name in delivery.paced}
 
 
-def turns(
+def next_turns(
     dispatcher: Dispatcher,
     doorbell: Doorbell,
     topic: TopicState,

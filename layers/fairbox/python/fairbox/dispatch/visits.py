@@ -11,11 +11,11 @@ from fairbox.dispatch.ports import Doorbell
 from fairbox.dispatch.visit_steps import (
     VisitReport,
     limited,
+    next_turns,
     paced,
     postpone_check,
     readable,
     ring_at,
-    turns,
 )
 from fairbox.dispatch.walks import Walk, places_below, places_since
 from fairbox.model.clock import milliseconds
@@ -81,7 +81,7 @@ class Visits:
             self._postpone(doorbell, topic)
         elif not doorbell.refs and self._room(doorbell, topic) == 0:
             shard = (doorbell.topic, doorbell.epoch, doorbell.shard)
-            at = turns(self._dispatcher, doorbell, topic, set(topic.subscription_names), set())
+            at = next_turns(self._dispatcher, doorbell, topic, set(topic.subscription_names), set())
             ring_at(self._dispatcher, shard, {turn // 1000 for turn in at.values()})
         else:
             self._ordered.visit(doorbell, topic, report, deadline)
@@ -116,7 +116,7 @@ class Visits:
         """
         if doorbell.since:
             self._note_places(doorbell, [doorbell.subscription], places_since(doorbell.since))
-        at = turns(self._dispatcher, doorbell, audience, audience.subscription_names, ())
+        at = next_turns(self._dispatcher, doorbell, audience, audience.subscription_names, ())
         turn = at[doorbell.subscription]
         bell = replace(doorbell, not_before=turn, before=turn, since=0)
         self._dispatcher.doorbells.ring([bell])
@@ -152,7 +152,7 @@ class Visits:
             waiting |= topic.subscription_names
         if not waiting:
             return
-        at = turns(self._dispatcher, doorbell, topic, waiting, waiting)
+        at = next_turns(self._dispatcher, doorbell, topic, waiting, waiting)
         self._note_places(doorbell, at, places_below(doorbell))
         since = min(_time(ref) for ref in doorbell.refs) - 1
         shard = (doorbell.topic, doorbell.epoch, doorbell.shard)
@@ -250,7 +250,7 @@ class Visits:
         shard = (doorbell.topic, doorbell.epoch, doorbell.shard)
         row = self._store.read_lane("ready", *shard, limit=1).row
         now = milliseconds(self._clock)
-        if row is not None and row.look_at is not None and row.look_at <= now:
+        if row is not None and row.next_check is not None and row.next_check <= now:
             postpone_check(self._store, row, self._gate.quiet_until(topic), now)
 
 

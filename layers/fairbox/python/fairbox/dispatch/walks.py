@@ -17,11 +17,11 @@ from fairbox.dispatch.ports import OVERDUE_MS, Doorbell
 from fairbox.dispatch.visit_steps import (
     FROM_HEAD,
     PAGE,
+    next_turns,
     paced,
     page_size,
     postpone_check,
     readable,
-    turns,
 )
 from fairbox.model.clock import milliseconds
 from fairbox.model.ids import before, bound_of, sent_at, time_of
@@ -58,7 +58,7 @@ _SETTLED_MS: Final = 5000
 """Age from which no id comes that sorts below it: a transaction commits within seconds."""
 _AGAIN_MS: Final = 5000
 _CAS_TRIES: Final = 4
-_FIRST_LOOK: Final = 4
+_FIRST_PAGE: Final = 4
 """Delayed messages read first in search of the next long delay; then four times as many."""
 
 
@@ -409,7 +409,9 @@ class Walk:
             at = now + 1000
         served = {n for delivery in self._report.deliveries for n in delivery.served}
         waiting = paced(self._report)
-        at = turns(self._dispatcher, self._doorbell, self._topic, waiting, served).get(name, at)
+        at = next_turns(self._dispatcher, self._doorbell, self._topic, waiting, served).get(
+            name, at
+        )
         if self._alone and self._report.unfinished and self._report.progress and not waiting:
             return Doorbell(*self._shard, before=now + 1, subscription=name)
         after = ""
@@ -436,7 +438,7 @@ class Walk:
         """Postpone the shard's next check, because nothing could be sent."""
         row = self._store.read_lane("ready", *self._shard, limit=1).row
         now = milliseconds(self._clock)
-        if row is None or (row.look_at or now + 1) > now:  # another visit has postponed it
+        if row is None or (row.next_check or now + 1) > now:  # another visit has postponed it
             return
         due = min((at for at in self._dues if at > now), default=0)
         if self._admission() == "none":
@@ -473,7 +475,7 @@ def places_since(time: int) -> Places:
 def next_delayed(store: Store, shard: tuple[str, int, int], now: int) -> int | None:
     """Return when the next message with a long delay is due, within 65 s, in steps of 2 s (ms)."""
     after: str | None = due_sk(now + 1)
-    limit = _FIRST_LOOK
+    limit = _FIRST_PAGE
     while after is not None:
         page = store.read_lane(
             "later", *shard, limit=limit, after=after, until_due=now + AHEAD_MS, consistent=False

@@ -66,16 +66,16 @@ def _topic(deployment: Deployment, state: Any) -> Iterator[Finding]:
             "its deletion began over an hour ago", f"fairbox topic delete {name} goes on with it."
         )
     for subscription in state.subscriptions:
-        standing = state.standing(subscription.name)
+        status = state.status(subscription.name)
         own = Reporter("topics", f"subscription {name}/{subscription.name}")
-        if standing.paused:
+        if status.paused:
             yield own.warn(
-                f"it is paused: {standing.pause_reason or 'no reason was given'}",
+                f"it is paused: {status.pause_reason or 'no reason was given'}",
                 f"fairbox subscription resume {name} {subscription.name}",
             )
-        if standing.circuit != "closed":
+        if status.circuit != "closed":
             yield own.warn(
-                f"its circuit is {standing.circuit}: {standing.reason}",
+                f"its circuit is {status.circuit}: {status.reason}",
                 f"Look at {subscription.destination}; probes close the circuit by themselves.",
             )
 
@@ -88,7 +88,7 @@ def destinations(deployment: Deployment) -> Iterator[Finding]:
     )
     known = {state.topic.name for state in deployment.topics}
 
-    def look(report: Reporter, address: str) -> Iterator[Finding]:
+    def examine(report: Reporter, address: str) -> Iterator[Finding]:
         scheme, _, rest = address.partition(":")
         if scheme in ("topic", "feed"):
             there = known if scheme == "topic" else deployment.feeds
@@ -116,7 +116,7 @@ def destinations(deployment: Deployment) -> Iterator[Finding]:
         else:
             yield report.ok()
 
-    yield from each("destinations", addresses[:DESTINATIONS], look)
+    yield from each("destinations", addresses[:DESTINATIONS], examine)
     if len(addresses) > DESTINATIONS:
         more = f"{len(addresses) - DESTINATIONS} more"
         yield Reporter("destinations", more).unknown(f"{DESTINATIONS} are looked at")

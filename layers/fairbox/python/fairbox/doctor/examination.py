@@ -71,7 +71,7 @@ def examine(
 def _made(one: Check, deployment: Deployment) -> Iterator[Finding]:
     report = Reporter(one.name, one.title)
     try:
-        yield from one.look(deployment)
+        yield from one.examine(deployment)
     except NotAnswered as error:
         yield report.unknown(str(error), error.advice)
     except NotAllowed as error:

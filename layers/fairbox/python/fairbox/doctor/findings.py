@@ -50,7 +50,7 @@ class Check:
     name: str
     title: str
     summary: str
-    look: Examination
+    examine: Examination
 
 
 CHECKS: Final[dict[str, Check]] = {}
@@ -59,9 +59,9 @@ CHECKS: Final[dict[str, Check]] = {}
 def check(name: str, title: str) -> Callable[[Examination], Examination]:
     """Register a check; its docstring is its summary."""
 
-    def declare(look: Examination) -> Examination:
-        CHECKS[name] = Check(name, title, " ".join((look.__doc__ or "").split()), look)
-        return look
+    def declare(examine: Examination) -> Examination:
+        CHECKS[name] = Check(name, title, " ".join((examine.__doc__ or "").split()), examine)
+        return examine
 
     return declare
 
@@ -103,14 +103,14 @@ class Reporter:
 def each(
     name: str,
     subjects: Iterable[T],
-    look: Callable[[Reporter, T], Iterable[Finding]],
+    examine: Callable[[Reporter, T], Iterable[Finding]],
     label: Callable[[T], str] = str,
 ) -> Iterator[Finding]:
     """Examine each subject by itself: one that cannot be asked about does not end the others."""
     for subject in subjects:
         report = Reporter(name, label(subject))
         try:
-            yield from list(look(report, subject))
+            yield from list(examine(report, subject))
         except NotAnswered as error:
             yield report.unknown(str(error), error.advice)
         except (*FAILED, NewerVersion):  # not of the subject alone: they end the check

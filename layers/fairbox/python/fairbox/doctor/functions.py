@@ -40,7 +40,7 @@ _VERSION: Final = re.compile(r"[0-9]+\.[0-9]+\b")
 def stacks(deployment: Deployment) -> Iterator[Finding]:
     """Every resource of the stacks was made or changed to the end."""
 
-    def look(report: Reporter, stack: str) -> Iterator[Finding]:
+    def examine(report: Reporter, stack: str) -> Iterator[Finding]:
         bad = [
             r
             for r in deployment.resources()
@@ -51,14 +51,14 @@ def stacks(deployment: Deployment) -> Iterator[Finding]:
             for r in bad
         )
 
-    yield from each("stacks", deployment.stacks, look)
+    yield from each("stacks", deployment.stacks, examine)
 
 
 @check("version", "Library and deployment fit")
 def version(deployment: Deployment) -> Iterator[Finding]:
     """This library is of the deployed minor version, or one from it."""
 
-    def look(report: Reporter, own: str) -> Iterator[Finding]:
+    def examine(report: Reporter, own: str) -> Iterator[Finding]:
         name = next((s for s in deployment.stacks if DELIVERY in s), deployment.stacks[0])
         (stack,) = deployment.aws.ask("cloudformation", "describe_stacks", StackName=name)["Stacks"]
         outputs = {o["OutputKey"]: o["OutputValue"] for o in stack.get("Outputs", [])}
@@ -77,7 +77,7 @@ def version(deployment: Deployment) -> Iterator[Finding]:
                 "They are more than one minor version apart: upgrade the older one.",
             )
 
-    yield from each("version", [deployment.version], look, lambda own: f"library {own}")
+    yield from each("version", [deployment.version], examine, lambda own: f"library {own}")
 
 
 def _minor(text: str) -> tuple[int, ...]:
@@ -92,7 +92,7 @@ def _near(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
 def functions(deployment: Deployment) -> Iterator[Finding]:
     """Each is there, active, updated to the end, of the runtime that is tested, and not stopped."""
 
-    def look(report: Reporter, role: str) -> Iterator[Finding]:
+    def examine(report: Reporter, role: str) -> Iterator[Finding]:
         found = deployment.functions.get(role)
         if found is None:
             detail = (
@@ -104,7 +104,7 @@ def functions(deployment: Deployment) -> Iterator[Finding]:
             return
         yield from report.bad_or_ok(_function(report, deployment, found))
 
-    yield from each("functions", _deployed(deployment, FUNCTIONS), look)
+    yield from each("functions", _deployed(deployment, FUNCTIONS), examine)
 
 
 def _deployed(deployment: Deployment, roles: Iterable[str]) -> list[str]:
@@ -155,7 +155,7 @@ def _function(report: Reporter, deployment: Deployment, function: Function) -> I
 def triggers(deployment: Deployment) -> Iterator[Finding]:
     """Each mapping is on, reads the right table or queue, bounds its tries, keeps what fails."""
 
-    def look(report: Reporter, role: str) -> Iterator[Finding]:
+    def examine(report: Reporter, role: str) -> Iterator[Finding]:
         found = [
             m for _, m in deployment.mappings if m and deployment.role_of(m["FunctionArn"]) == role
         ]
@@ -173,7 +173,7 @@ def triggers(deployment: Deployment) -> Iterator[Finding]:
             )
             yield from own.bad_or_ok(_mapping(own, deployment, role, mapping))
 
-    yield from each("triggers", _deployed(deployment, (*STREAMS, *QUEUES)), look)
+    yield from each("triggers", _deployed(deployment, (*STREAMS, *QUEUES)), examine)
 
 
 def _mapping(

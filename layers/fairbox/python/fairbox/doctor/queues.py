@@ -49,7 +49,7 @@ def queues(deployment: Deployment) -> Iterator[Finding]:
     doorbells = deployment.settings.optional(DOORBELL_QUEUE_URL)
     aside = {_policy(deployment.queue(url)) for url in _urls(deployment) if _there(deployment, url)}
 
-    def look(report: Reporter, url: str) -> Iterator[Finding]:
+    def examine(report: Reporter, url: str) -> Iterator[Finding]:
         try:
             attributes = deployment.queue(url)
         except Missing:
@@ -59,7 +59,7 @@ def queues(deployment: Deployment) -> Iterator[Finding]:
         yield from report.bad_or_ok(_queue(report, deployment, attributes, url == doorbells, aside))
 
     urls = _urls(deployment)
-    yield from each("queues", urls, look, _short)
+    yield from each("queues", urls, examine, _short)
 
 
 def _there(deployment: Deployment, url: str) -> bool:
@@ -121,7 +121,7 @@ def dead_letter_queues(deployment: Deployment) -> Iterator[Finding]:
     yield from each("dead-letter-queues", _urls(deployment), named, _short)
     arns.discard("")
 
-    def look(report: Reporter, arn: str) -> Iterator[Finding]:
+    def examine(report: Reporter, arn: str) -> Iterator[Finding]:
         name = arn.rpartition(":")[2]
         try:
             url = deployment.aws.ask("sqs", "get_queue_url", QueueName=name)["QueueUrl"]
@@ -141,4 +141,4 @@ def dead_letter_queues(deployment: Deployment) -> Iterator[Finding]:
         else:
             yield report.ok("empty")
 
-    yield from each("dead-letter-queues", sorted(arns), look, lambda arn: arn.rpartition(":")[2])
+    yield from each("dead-letter-queues", sorted(arns), examine, lambda arn: arn.rpartition(":")[2])

@@ -34,9 +34,9 @@ def definitions(names: Mapping[str, str]) -> dict[str, dict[str, Any]]:
     return {role: made[role] for role in names}
 
 
-def _each(name: str, deployment: Deployment, look: Any) -> Iterator[Finding]:
+def _each(name: str, deployment: Deployment, examine: Any) -> Iterator[Finding]:
     tables = list(deployment.table_names.items())
-    return each(name, tables, look, lambda table: f"{table[0]} {table[1]}")
+    return each(name, tables, examine, lambda table: f"{table[0]} {table[1]}")
 
 
 @check("tables", "Tables exist, with their keys")
@@ -44,7 +44,7 @@ def tables(deployment: Deployment) -> Iterator[Finding]:
     """Each table is ACTIVE, has its keys, is paid by request and protected against deletion."""
     wanted = definitions(deployment.table_names)
 
-    def look(report: Reporter, table: Table) -> Iterator[Finding]:
+    def examine(report: Reporter, table: Table) -> Iterator[Finding]:
         role, name = table
         try:
             there = deployment.table(name)
@@ -61,7 +61,7 @@ def tables(deployment: Deployment) -> Iterator[Finding]:
                 "Deploy with removal_policy=retain, but for a deployment that may go.",
             )
 
-    yield from _each("tables", deployment, look)
+    yield from _each("tables", deployment, examine)
 
 
 def _table(
@@ -90,7 +90,7 @@ def indexes(deployment: Deployment) -> Iterator[Finding]:
     """Each index is ACTIVE, with its keys and what is projected into it."""
     wanted = definitions(deployment.table_names)
 
-    def look(report: Reporter, table: Table) -> Iterator[Finding]:
+    def examine(report: Reporter, table: Table) -> Iterator[Finding]:
         role, name = table
         there = {
             i["IndexName"]: i for i in deployment.table(name).get("GlobalSecondaryIndexes", [])
@@ -99,7 +99,7 @@ def indexes(deployment: Deployment) -> Iterator[Finding]:
             found = there.get(index["IndexName"])
             yield from report.bad_or_ok(_index(report, index, found), index["IndexName"])
 
-    yield from _each("indexes", deployment, look)
+    yield from _each("indexes", deployment, examine)
 
 
 def _index(
@@ -128,7 +128,7 @@ def streams(deployment: Deployment) -> Iterator[Finding]:
     """The outbox streams old and new images, batches and feeds new ones."""
     wanted = definitions(deployment.table_names)
 
-    def look(report: Reporter, table: Table) -> Iterator[Finding]:
+    def examine(report: Reporter, table: Table) -> Iterator[Finding]:
         role, name = table
         view = wanted[role].get("StreamSpecification", {}).get("StreamViewType")
         there = deployment.table(name).get("StreamSpecification", {})
@@ -142,14 +142,14 @@ def streams(deployment: Deployment) -> Iterator[Finding]:
                 "was switched on anew has another ARN. Then: fairbox outbox sweep.",
             )
 
-    yield from _each("streams", deployment, look)
+    yield from _each("streams", deployment, examine)
 
 
 @check("expiry", "Rows expire that should, and no message does")
 def expiry(deployment: Deployment) -> Iterator[Finding]:
     """Deliveries, batches and feeds have their TTL attribute; the outbox has none."""
 
-    def look(report: Reporter, table: Table) -> Iterator[Finding]:
+    def examine(report: Reporter, table: Table) -> Iterator[Finding]:
         role, name = table
         answer = deployment.aws.ask("dynamodb", "describe_time_to_live", TableName=name)
         ttl = answer["TimeToLiveDescription"]
@@ -169,14 +169,14 @@ def expiry(deployment: Deployment) -> Iterator[Finding]:
                 f"The table grows for good. {_DEPLOY}",
             )
 
-    yield from _each("expiry", deployment, look)
+    yield from _each("expiry", deployment, examine)
 
 
 @check("backups", "Tables can be recovered")
 def backups(deployment: Deployment) -> Iterator[Finding]:
     """Point-in-time recovery is on."""
 
-    def look(report: Reporter, table: Table) -> Iterator[Finding]:
+    def examine(report: Reporter, table: Table) -> Iterator[Finding]:
         _, name = table
         answer = deployment.aws.ask("dynamodb", "describe_continuous_backups", TableName=name)
         ttl = answer["ContinuousBackupsDescription"]["PointInTimeRecoveryDescription"]
@@ -185,4 +185,4 @@ def backups(deployment: Deployment) -> Iterator[Finding]:
         else:
             yield report.warn("point-in-time recovery is off", f"Switch it on. {_DEPLOY}")
 
-    yield from _each("backups", deployment, look)
+    yield from _each("backups", deployment, examine)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fairbox.model.stored_messages import ShardRow
 
 OVERDUE_MS: Final = 300_000
-"""Since a shard's look was due: the sweep comes each minute, and a visit moves the look on."""
+"""Since a shard's check was due: the sweep comes each minute, and a visit postpones the check."""
 SAMPLE: Final = 5
 SAMPLE_MESSAGES: Final = 200
 ROWS: Final = 100
@@ -32,11 +32,11 @@ def sweep(deployment: Deployment) -> Iterator[Finding]:
     oldest = deployment.now
     pushed = {state.topic.name for state in deployment.topics if state.pushed}
     for row in deployment.rows:
-        look_at = deployment.now if row.look_at is None else row.look_at
+        next_check = deployment.now if row.next_check is None else row.next_check
         waits = row.topic in pushed and row.outstanding > 0
-        if waits and look_at < deployment.now - OVERDUE_MS:
+        if waits and next_check < deployment.now - OVERDUE_MS:
             late[row.topic] += 1
-            oldest = min(oldest, look_at)
+            oldest = min(oldest, next_check)
     report = Reporter("sweep", ", ".join(sorted(late)) or "pushed topics")
     yield from report.bad_or_ok(
         [
@@ -60,9 +60,9 @@ def counts(deployment: Deployment) -> Iterator[Finding]:
     Up to five with at most 200 messages are counted (consistent reads, 250 RRU at most). The
     marking is behind by its window, 20 s.
     """
-    held = [row for row in deployment.rows if 0 < row.outstanding <= SAMPLE_MESSAGES]
+    countable = [row for row in deployment.rows if 0 < row.outstanding <= SAMPLE_MESSAGES]
 
-    def look(report: Reporter, row: ShardRow) -> Iterator[Finding]:
+    def examine(report: Reporter, row: ShardRow) -> Iterator[Finding]:
         lanes = deployment.outbox.tables.lanes
         shard = (row.topic, row.epoch, row.shard)
         limit = 2 * SAMPLE_MESSAGES
@@ -80,7 +80,7 @@ def counts(deployment: Deployment) -> Iterator[Finding]:
                 "mark_delivered; repair corrects it within two runs.",
             )
 
-    found = list(each("counts", held[:SAMPLE], look, _name))
+    found = list(each("counts", countable[:SAMPLE], examine, _name))
     yield from found or [Reporter("counts", "shards").ok("none holds 1 to 200 messages")]
 
 
@@ -106,7 +106,7 @@ def dead_letters(deployment: Deployment) -> Iterator[Finding]:
 
 
 @check("held-keys", "No key waits for its dead letter")
-def held_keys(deployment: Deployment) -> Iterator[Finding]:
+def waiting_keys(deployment: Deployment) -> Iterator[Finding]:
     """No key of an ordered topic is blocked by a dead letter (the rows of 100 shards at most)."""
     ordered = {s.topic.name for s in deployment.topics if s.pushed and s.topic.ordering == "key"}
     rows = [row for row in deployment.rows if row.topic in ordered][:ROWS]

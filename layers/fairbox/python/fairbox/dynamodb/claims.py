@@ -67,7 +67,7 @@ class Claims:
 
     def delete(self, receipts: Sequence[Receipt]) -> list[Receipt]:
         """Delete messages by their receipts; return the stale ones. Messages gone count as done."""
-        statements = [self._held(r, "DELETE FROM") for r in receipts]
+        statements = [self._guarded(r, "DELETE FROM") for r in receipts]
         return self._end(receipts, statements, bool)
 
     def release(self, receipts: Sequence[Receipt], until: int) -> list[Receipt]:
@@ -77,7 +77,7 @@ class Claims:
             f'SET "{attr.CLAIM_COUNT}" = "{attr.CLAIM_COUNT}" - ? REMOVE "{attr.HOLDER}"'
         )
         values = (number(until), number(1))
-        statements = [self._held(r, "UPDATE", clauses, values) for r in receipts]
+        statements = [self._guarded(r, "UPDATE", clauses, values) for r in receipts]
 
         def stale(old: dict[str, Any]) -> bool:
             # ours, when the answer to an earlier try was lost
@@ -88,10 +88,10 @@ class Claims:
     def extend(self, receipts: Sequence[Receipt], until: int) -> list[Receipt]:
         """Hold messages until then (ms); return the stale receipts."""
         clauses, values = f'SET "{attr.CLAIM_UNTIL}" = ?', (number(until),)
-        statements = [self._held(r, "UPDATE", clauses, values) for r in receipts]
+        statements = [self._guarded(r, "UPDATE", clauses, values) for r in receipts]
         return self._end(receipts, statements, lambda _: True)
 
-    def _held(
+    def _guarded(
         self,
         receipt: Receipt,
         verb: str,
@@ -172,8 +172,8 @@ class Claims:
 
 def _end_of(item: dict[str, Any]) -> int:
     """Return the end of the claim that an item has (ms); -1: it has none, or is gone."""
-    held = attr.HOLDER in item and attr.GONE not in item
-    return int(item[attr.CLAIM_UNTIL]["N"]) if held else -1
+    claimed = attr.HOLDER in item and attr.GONE not in item
+    return int(item[attr.CLAIM_UNTIL]["N"]) if claimed else -1
 
 
 def _claim_values(claim: Claim) -> dict[str, Any]:

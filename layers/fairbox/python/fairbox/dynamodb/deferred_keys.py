@@ -39,23 +39,23 @@ class DeferredKeyTable:
         item = answer.get("Item")
         return (read_shard(item) if item else None), read_deferred(item or {})
 
-    def write(self, shard: Shard, holds: DeferredKeys, version: int) -> DeferredKeys | None:
+    def write(self, shard: Shard, deferred: DeferredKeys, version: int) -> DeferredKeys | None:
         """Write deferred keys where the version is this one (1 WRU a KB).
 
         Returns:
             None when it was written; what is there, when others were faster.
         """
         try:
-            self._tables.calls.call("update_item", **self.action(shard, holds, version))
+            self._tables.calls.call("update_item", **self.action(shard, deferred, version))
         except ConditionFailed as failed:
             there = read_deferred(failed.old)
             # ours, when the answer to an earlier try was lost
-            return None if there == replace(holds, version=version + 1) else there
+            return None if there == replace(deferred, version=version + 1) else there
         return None
 
-    def action(self, shard: Shard, holds: DeferredKeys, version: int) -> dict[str, Any]:
+    def action(self, shard: Shard, deferred: DeferredKeys, version: int) -> dict[str, Any]:
         """Return the update that `write` makes."""
-        values = deferred_values(replace(holds, version=version + 1))
+        values = deferred_values(replace(deferred, version=version + 1))
         key = shard_key(*shard)
         return versioned_update(self._tables.outbox, key, values, _ATTRIBUTES, version)
 

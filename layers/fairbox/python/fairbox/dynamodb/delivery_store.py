@@ -11,7 +11,7 @@ from fairbox.dynamodb.deferred_keys import DeferredKeyTable
 from fairbox.dynamodb.hints import HintRows
 from fairbox.dynamodb.key_claims import KeyClaimTable
 from fairbox.dynamodb.recounts import RecountTable
-from fairbox.dynamodb.topic_copies import DispatcherTopics
+from fairbox.dynamodb.topic_cache import DispatcherTopics
 from fairbox.errors import NewerVersion, NotConfigured, Unavailable, Unreadable
 from fairbox.model.clock import milliseconds
 
@@ -46,7 +46,7 @@ class DynamoStore:
         self._tables = tables
         self._topics = DispatcherTopics(tables)
         self._bodies = body_store
-        self._holds = DeferredKeyTable(tables)
+        self._deferred = DeferredKeyTable(tables)
 
     def topic(self, name: str) -> TopicState | None:
         """Return the topic; at most as old as the last `refresh`."""
@@ -88,18 +88,18 @@ class DynamoStore:
         """Return a number that differs once a circuit of the topic opened or a pause changed."""
         return self._topics.stamp(topic)
 
-    def standings(self, topic: str) -> tuple[Mapping[str, SubscriptionStatus], int]:
+    def statuses(self, topic: str) -> tuple[Mapping[str, SubscriptionStatus], int]:
         """Return how a topic's subscriptions stood when it was read, and `announced_of` then."""
         state, stamp = self._topics.with_stamp(topic)
-        return ({} if state is None else state.standings), stamp
+        return ({} if state is None else state.statuses), stamp
 
-    def read_standings(
+    def read_statuses(
         self, topic: str, subscriptions: Iterable[str]
     ) -> dict[str, SubscriptionStatus]:
         """Return how these subscriptions stand now (1 RRU each)."""
         return self._tables.circuits.read(topic, subscriptions)
 
-    def write_standing(
+    def write_status(
         self,
         topic: str,
         name: str,
@@ -224,9 +224,9 @@ class DynamoStore:
         self._tables.dead.bury_raw(item, reason)
         self._tables.lanes.delete([key_of(item)])
 
-    def look_again(self, row: ShardRow, look_at: int, backoff: int) -> bool:
-        """Move `look_at` on when it is as in `row`; return whether it was."""
-        return self._tables.rows.look_again(row, look_at, backoff)
+    def postpone(self, row: ShardRow, next_check: int, backoff: int) -> bool:
+        """Postpone the next check if it is as in `row`; return whether it was."""
+        return self._tables.rows.postpone(row, next_check, backoff)
 
     def walk_position(self, shard: tuple[str, int, int]) -> WalkPosition:
         """Return where walks of a shard go on, eventually consistent (0.5 RRU)."""
@@ -247,33 +247,33 @@ class DynamoStore:
         """Write into a shard's row that no older shard lists its keys, for good (1 WRU)."""
         self._tables.rows.settle(topic, epoch, shard)
 
-    def holds(self, shard: tuple[str, int, int]) -> tuple[ShardRow | None, DeferredKeys]:
+    def deferred(self, shard: tuple[str, int, int]) -> tuple[ShardRow | None, DeferredKeys]:
         """Return a shard row and what visits hold back of it (consistent, 1 RRU for 4 KB)."""
-        return self._holds.get(shard)
+        return self._deferred.get(shard)
 
-    def write_holds(
-        self, shard: tuple[str, int, int], holds: DeferredKeys, version: int
+    def write_deferred(
+        self, shard: tuple[str, int, int], deferred: DeferredKeys, version: int
     ) -> DeferredKeys | None:
         """Write what visits hold back where the version is this one; return others' if not."""
-        return self._holds.write(shard, holds, version)
+        return self._deferred.write(shard, deferred, version)
 
     def outstanding_or_dead(
         self, ref: MessageRef
     ) -> tuple[StoredMessage | None, StoredMessage | None]:
         """Return a message as it lies in its lane and as a dead letter, both at one time."""
-        return self._holds.outstanding_or_dead(ref)
+        return self._deferred.outstanding_or_dead(ref)
 
     def wake_receives(self, refs: Sequence[MessageRef], *, ordered: bool) -> None:
         """Let receives of pulled topics find messages that lie before where they begin."""
         if ordered:
-            held = KeyClaimTable(self._tables.calls, self._tables.outbox)
+            claims = KeyClaimTable(self._tables.calls, self._tables.outbox)
             for shard, first in _firsts(refs).items():
-                held.lower_after(shard, first)
+                claims.lower_after(shard, first)
         else:
             HintRows(self._tables.calls, self._tables.outbox).wake(refs)
 
     def due_shards(self, *, ahead_ms: int = 0) -> Iterator[ShardRow]:
-        """Yield the shard rows whose look is due, or will be so soon, from the index."""
+        """Yield the shard rows whose check is due, or will be so soon, from the index."""
         return self._tables.rows.listed(milliseconds(self._tables.calls.clock) + ahead_ms)
 
     def write_ledger(self, items: Sequence[dict[str, Any]]) -> None:

@@ -34,7 +34,7 @@ class EpochTable:
         shards = [(topic, epoch.number, shard) for shard in range(epoch.shards)]
         return any(r.outstanding > 0 or r.dead > 0 for r in self._tables.rows.get_many(shards))
 
-    def holds(self, topic: str, epoch: int, shard: int) -> bool:
+    def occupied(self, topic: str, epoch: int, shard: int) -> bool:
         """Whether anything lies in a lane of a shard, `dead` included (consistent, 4 RRU).
 
         Lane `dead` is read first and last: what dies or is redriven meanwhile is seen in one place.

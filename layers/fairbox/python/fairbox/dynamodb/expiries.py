@@ -41,7 +41,7 @@ class Expiries:
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
-        self._held = KeyClaimTable(tables.calls, tables.outbox)
+        self._claims = KeyClaimTable(tables.calls, tables.outbox)
 
     def page(
         self, lane: OpenLane, shard: Shard, *, until: int, limit: int, after: str | None
@@ -52,9 +52,9 @@ class Expiries:
             lane, *shard, limit=limit, after=after, upto=upper, consistent=False
         )
 
-    def held(self, shard: Shard) -> KeyClaims:
+    def claims(self, shard: Shard) -> KeyClaims:
         """Return what is held of an ordered shard (consistent, 1 RRU for 4 KB)."""
-        return self._held.get(shard)
+        return self._claims.get(shard)
 
     def mark(self, messages: Sequence[StoredMessage]) -> list[StoredMessage]:
         """Mark messages of an unordered shard (1 WRU a KB, 25 a call); return the marked.
@@ -82,7 +82,7 @@ class Expiries:
         Returns:
             Whether all was as read, under the row's version; if not, nothing is written.
         """
-        hold = {"Update": self._held.action(shard, row, row.version)}
+        hold = {"Update": self._claims.action(shard, row, row.version)}
         if messages[0].message.batch_item is not None:
             return self._fail(messages[0], hold)
         try:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 from fairbox.codec.hints import (
     SHARDS_A_ROW,
     after_name,
+    check_name,
     group_of,
     hint_names,
     hint_values,
-    look_name,
     read_hint,
 )
 from fairbox.codec.keys import hint_key, message_sk
@@ -113,19 +113,23 @@ class HintRows:
             groups[ref.topic, ref.epoch, group_of(ref.shard)].append(ref)
         for (topic, epoch, group), members in groups.items():
             hints = self.read(topic, epoch, group)
-            looks: dict[int, int] = {}
+            checks: dict[int, int] = {}
             behind: dict[int, str] = {}
             for ref in members:
                 hint = hints[ref.shard]
                 self._lower_later((topic, epoch, ref.shard), hint, ref)
                 if ref.due is None and hint.after and ref.id <= hint.after:
                     behind[ref.shard] = min(ref.id, behind.get(ref.shard, ref.id))
-                elif ref.due is not None and hint.look_at is not None and ref.due < hint.look_at:
-                    looks[ref.shard] = min(ref.due, looks.get(ref.shard, ref.due))
+                elif (
+                    ref.due is not None
+                    and hint.next_check is not None
+                    and ref.due < hint.next_check
+                ):
+                    checks[ref.shard] = min(ref.due, checks.get(ref.shard, ref.due))
             for shard, first in behind.items():
                 self.lower_after((topic, epoch, shard), first)
-            if looks:
-                self.lower_looks(topic, epoch, looks)
+            if checks:
+                self.lower_checks(topic, epoch, checks)
 
     def lower_after(self, shard: Shard, message_id: str) -> bool:
         """Let receives begin no later than at this message; return whether they had passed it."""
@@ -133,11 +137,11 @@ class HintRows:
         bound = hint_values(Hint(after=before(message_id)), number_)[after_name(number_)]
         return self._lower(topic, epoch, group_of(number_), {after_name(number_): bound})
 
-    def lower_looks(self, topic: str, epoch: int, looks: Mapping[int, int]) -> None:
+    def lower_checks(self, topic: str, epoch: int, checks: Mapping[int, int]) -> None:
         """Schedule scans from the heads of these shards at these times (ms), if not before."""
         groups: dict[int, dict[str, Any]] = {}
-        for shard, due in looks.items():
-            groups.setdefault(group_of(shard), {})[look_name(shard)] = number(due)
+        for shard, due in checks.items():
+            groups.setdefault(group_of(shard), {})[check_name(shard)] = number(due)
         for group, values in groups.items():
             if self._lower(topic, epoch, group, values) or len(values) == 1:
                 continue
@@ -154,7 +158,7 @@ class HintRows:
                 **place,
                 UpdateExpression="SET #l = :l",
                 ConditionExpression="#l > :l",
-                ExpressionAttributeNames={"#l": look_name(number_)},
+                ExpressionAttributeNames={"#l": check_name(number_)},
                 ExpressionAttributeValues={":l": number(at)},
                 ReturnValues="ALL_NEW",
                 ReturnValuesOnConditionCheckFailure="ALL_OLD",
@@ -164,8 +168,8 @@ class HintRows:
             item = failed.old
 
         def called(hint: Hint) -> Hint:
-            # a look under another clock has read segments up to a later time
-            return hint if hint.checked < at else replace(hint, checked=at - 1, look_at=at)
+            # a check under another clock has read segments up to a later time
+            return hint if hint.checked < at else replace(hint, checked=at - 1, next_check=at)
 
         self._swap(shard, read_hint(item, number_), called)
 
@@ -177,13 +181,13 @@ class HintRows:
         place = message_sk(before(ref.id), due, "later")
 
         def lower(hint: Hint) -> Hint:
-            look_at = due if hint.look_at is None else min(hint.look_at, due)
-            return replace(hint, later=min(hint.later, place), look_at=look_at)
+            next_check = due if hint.next_check is None else min(hint.next_check, due)
+            return replace(hint, later=min(hint.later, place), next_check=next_check)
 
         self._swap(shard, hint, lower)
 
     def _swap(self, shard: Shard, hint: Hint, decide: Callable[[Hint], Hint]) -> None:
-        """Change a hint; one that others keep changing is left to the next look."""
+        """Change a hint; one that others keep changing is left to the next check."""
         swap(hint, decide, lambda new, old: self.move(HintMove(shard, old, new)), _TRIES)
 
     def _lower(self, topic: str, epoch: int, group: int, values: Mapping[str, Any]) -> bool:

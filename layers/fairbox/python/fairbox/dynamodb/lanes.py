@@ -221,17 +221,17 @@ class Lanes:
             arguments["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
         return total
 
-    def count_held(self, shard: tuple[str, int, int], now: int) -> int:
+    def count_claimed(self, shard: tuple[str, int, int], now: int) -> int:
         """Return how many messages of an unordered shard consumers hold (eventually consistent)."""
         names = {"#until": attr.CLAIM_UNTIL, "#token": attr.HOLDER, "#gone": attr.GONE}
-        held = "#until > :now AND attribute_exists(#token) AND attribute_not_exists(#gone)"
+        claims = "#until > :now AND attribute_exists(#token) AND attribute_not_exists(#gone)"
         lanes: tuple[OpenLane, ...] = ("ready", "later")
         total = 0
         for lane in lanes:
             arguments = self._range(lane, *shard) | {
                 "Select": "COUNT",
                 "ConsistentRead": False,
-                "FilterExpression": held,
+                "FilterExpression": claims,
             }
             arguments["ExpressionAttributeNames"] = (
                 arguments.get("ExpressionAttributeNames", {}) | names
@@ -287,8 +287,8 @@ def key_pair(item: Mapping[str, Any]) -> tuple[str, str]:
 
 def _shard_page(answer: Mapping[str, Any]) -> ShardPage:
     row: ShardRow | None = None
-    held: KeyClaims | None = None
-    holds: DeferredKeys | None = None
+    claims: KeyClaims | None = None
+    deferred: DeferredKeys | None = None
     messages: list[StoredMessage] = []
     unreadable: list[Mapping[str, object]] = []
     newer = ""
@@ -296,7 +296,7 @@ def _shard_page(answer: Mapping[str, Any]) -> ShardPage:
         if item[attr.SK]["S"] == attr.HEAD:
             try:
                 row = read_shard(item)
-                held, holds = read_claims(item), read_deferred(item)
+                claims, deferred = read_claims(item), read_deferred(item)
             except NewerVersion:
                 raise  # who does not know what is held must send nothing
             except Unreadable:
@@ -310,4 +310,4 @@ def _shard_page(answer: Mapping[str, Any]) -> ShardPage:
             unreadable.append(item)
     last = answer.get("LastEvaluatedKey")
     cursor = last and last[attr.SK]["S"]
-    return ShardPage(row, tuple(messages), tuple(unreadable), cursor, held, holds, newer)
+    return ShardPage(row, tuple(messages), tuple(unreadable), cursor, claims, deferred, newer)

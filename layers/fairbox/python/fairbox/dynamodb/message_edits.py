@@ -50,7 +50,7 @@ class Edits:
         self._tables = tables
         self._calls = tables.calls
         self._bodies = bodies
-        self._held = KeyClaimTable(tables.calls, tables.outbox)
+        self._key_claims = KeyClaimTable(tables.calls, tables.outbox)
 
     def find(self, ref: MessageRef, now: int, *, ordered: bool) -> tuple[Item, int] | Found:
         """Return an outstanding message's item, and the version of what its shard holds.
@@ -62,7 +62,7 @@ class Edits:
         """
         version = 0
         if ordered:
-            row = self._held.get(_shard(ref))
+            row = self._key_claims.get(_shard(ref))
             version = row.version
             entry = row.entry(ref.id)
             if entry is not None and ref.id in entry.done:
@@ -72,7 +72,7 @@ class Edits:
         item = self._tables.lanes.get(ref)
         if item is None or attr.GONE in item:
             return "absent"
-        if read_message(item).held_until(now) is not None and attr.HOLDER in item:
+        if read_message(item).claimed_until(now) is not None and attr.HOLDER in item:
             return "claimed"
         return item, version
 
@@ -178,10 +178,10 @@ class Edits:
     ) -> bool:
         """Write one action or several, on ordered topics only while the shard holds the same."""
         if ordered:
-            row = self._held.get(_shard(ref))
+            row = self._key_claims.get(_shard(ref))
             if row.version != version:
                 return False
-            actions = [*actions, {"Update": self._held.action(_shard(ref), row, version)}]
+            actions = [*actions, {"Update": self._key_claims.action(_shard(ref), row, version)}]
         try:
             if len(actions) > 1:
                 self._calls.call("transact_write_items", TransactItems=actions)
@@ -210,16 +210,16 @@ class Edits:
                 raise answer.error
         self._tables.lanes.delete([message_key(m.ref, m.lane) for m in messages])
 
-    def forget_held(self, shard: Shard, up_to: str) -> None:
+    def forget_claims(self, shard: Shard, up_to: str) -> None:
         """Drop what a shard's row holds up to an id: its messages are gone."""
-        row = self._held.get(shard)
+        row = self._key_claims.get(shard)
         while row.version:
             kept = tuple(e for e in row.entries if e.id > up_to)
             if kept == row.entries and not row.after and not row.aside.count:
                 return
             # what waits beside the row means nothing without its name
             changed = replace(row, entries=kept, after="", aside=KeysAside())
-            other = self._held.write(shard, changed, row.version)
+            other = self._key_claims.write(shard, changed, row.version)
             if other is None:
                 return
             row = other

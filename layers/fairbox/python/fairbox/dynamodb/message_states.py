@@ -24,10 +24,10 @@ def marked(table: str, stored: StoredMessage) -> dict[str, Any]:
     return _delete(table, stored, conditions, fields, values)
 
 
-def unchanged(table: str, before: StoredMessage, *, held: bool = False) -> dict[str, Any]:
+def unchanged(table: str, before: StoredMessage, *, same_holder: bool = False) -> dict[str, Any]:
     """Return the delete of a message whose state is as it was read; with `held`, its holder too."""
     conditions, fields, values = _as_read(before)
-    if held:
+    if same_holder:
         conditions.append("#h = :h")
         fields["#h"], values[":h"] = attr.HOLDER, {"B": before.holder}
     return _delete(table, before, conditions, fields, values)

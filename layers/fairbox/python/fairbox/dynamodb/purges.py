@@ -51,13 +51,19 @@ class Purges:
     """
 
     def __init__(
-        self, lanes: Lanes, dead: DeadLane, burials: Burials, rows: ShardRows, *, held: bool = False
+        self,
+        lanes: Lanes,
+        dead: DeadLane,
+        burials: Burials,
+        rows: ShardRows,
+        *,
+        same_holder: bool = False,
     ) -> None:
         self._lanes = lanes
         self._dead = dead
         self._burials = burials
         self._rows = rows
-        self._held = held
+        self._same_holder = same_holder
 
     def purge(self, letters: Sequence[DeadLetter], reason: str) -> list[Purged]:
         """Purge dead letters, fifty a transaction (5 WRU each and 2 more a KB over the first).
@@ -115,7 +121,7 @@ class Purges:
                     return "gone"
             if _REFUSED in (code, removal):
                 again = self._dead.find(letter.ref)
-                if again is None or (self._held and again.holder != letter.holder):
+                if again is None or (self._same_holder and again.holder != letter.holder):
                     return "gone"
                 letter = again
         return "left"
@@ -153,7 +159,11 @@ class Purges:
         return {"Put": put | {"ReturnValuesOnConditionCheckFailure": "ALL_OLD"}}
 
     def _removal(self, letter: StoredMessage) -> dict[str, Any]:
-        return {"Delete": message_states.unchanged(self._dead.table, letter, held=self._held)}
+        return {
+            "Delete": message_states.unchanged(
+                self._dead.table, letter, same_holder=self._same_holder
+            )
+        }
 
     def _counted(self, topic: str, epoch: int, shard: int) -> dict[str, Any]:
         """Return the update that counts one dead letter less in its shard's row (1 RRU)."""
@@ -161,7 +171,7 @@ class Purges:
         row = found[0] if found else ShardRow(topic, epoch, shard)
         after = replace(row, purged_dead=row.purged_dead + 1)
         if (after.ready, after.later, after.recount) == (0, 0, None) and after.dead <= 0:
-            after = replace(after, look_at=None, backoff=0)
+            after = replace(after, next_check=None, backoff=0)
         return {"Update": self._rows.change_action(after, row)}
 
     def _transact(self, actions: Sequence[Mapping[str, Any]]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fairbox.codec.keys import message_key
-from fairbox.dispatch.relay import RECEIVES_LOOK_MS
+from fairbox.dispatch.relay import RECEIVES_CHECK_MS
 from fairbox.dynamodb.claims import Claims
 from fairbox.dynamodb.delivery_store import DynamoStore
 from fairbox.dynamodb.hints import HintRows
@@ -42,8 +42,8 @@ class DynamoQueueStore(DynamoStore):
         self._hints = HintRows(tables.calls, tables.outbox)
         self._segments = SegmentRows(tables.calls, tables.deliveries)
         self._claims = Claims(tables.calls, tables.outbox)
-        self._held = KeyClaimTable(tables.calls, tables.outbox)
-        self._aside = KeysAsideTable(tables, self._held)
+        self._key_claims = KeyClaimTable(tables.calls, tables.outbox)
+        self._aside = KeysAsideTable(tables, self._key_claims)
 
     def hints(self, topic: str, epoch: int, group: int) -> Mapping[int, Hint]:
         """Return the hints of sixteen shards, eventually consistent, by shard (0.5 RRU)."""
@@ -70,25 +70,25 @@ class DynamoQueueStore(DynamoStore):
         self._segments.file(shard, segments)
 
     def come_back(self, shard: Shard, segments: Sequence[Segment]) -> None:
-        """File segments, then let the next look at their shard come in time for them."""
+        """File segments, then let the next check of their shard come in time for them."""
         self._segments.file(shard, segments)
         first = min(segment.end for segment in segments)
-        if first < milliseconds(self._tables.calls.clock) + RECEIVES_LOOK_MS:
+        if first < milliseconds(self._tables.calls.clock) + RECEIVES_CHECK_MS:
             self._hints.come_back(shard, first)
 
     def lower_after(self, shard: Shard, message_id: str) -> None:
         """Let receives begin no later than at this message."""
         self._hints.lower_after(shard, message_id)
 
-    def lower_looks(self, topic: str, epoch: int, looks: Mapping[int, int]) -> None:
+    def lower_checks(self, topic: str, epoch: int, checks: Mapping[int, int]) -> None:
         """Schedule scans from the heads of these shards at these times (ms), if not before."""
-        self._hints.lower_looks(topic, epoch, looks)
+        self._hints.lower_checks(topic, epoch, checks)
 
     def release(self, receipts: Sequence[Receipt], until: int) -> list[Receipt]:
         """Let go of messages uncounted, to be received from `until` (ms); return the stale ones."""
         return self._claims.release(receipts, until)
 
-    def delete_held(self, receipts: Sequence[Receipt]) -> list[Receipt]:
+    def delete_claimed(self, receipts: Sequence[Receipt]) -> list[Receipt]:
         """Delete messages by their receipts, 25 a call; return the stale receipts."""
         return self._claims.delete(receipts)
 
@@ -100,17 +100,17 @@ class DynamoQueueStore(DynamoStore):
         """Write claim, states, gone and reason where the message is as in `before`."""
         return self._claims.save(after, before)
 
-    def held(self, shard: Shard) -> KeyClaims:
+    def claims(self, shard: Shard) -> KeyClaims:
         """Return what is held of a shard (consistent, 1 RRU for 4 KB)."""
-        return self._held.get(shard)
+        return self._key_claims.get(shard)
 
-    def held_rows(self, shards: Sequence[Shard]) -> list[tuple[ShardRow, KeyClaims]]:
+    def claims_of(self, shards: Sequence[Shard]) -> list[tuple[ShardRow, KeyClaims]]:
         """Return the shard rows that are there, with what is held (consistent)."""
-        return self._held.get_many(shards)
+        return self._key_claims.get_many(shards)
 
-    def write_held(self, shard: Shard, row: KeyClaims, version: int) -> KeyClaims | None:
+    def write_claims(self, shard: Shard, row: KeyClaims, version: int) -> KeyClaims | None:
         """Write what is held where the version is this one; return the row where it is not."""
-        return self._held.write(shard, row, version)
+        return self._key_claims.write(shard, row, version)
 
     def keys_aside(self, shard: Shard, name: bytes, keys: Sequence[bytes]) -> dict[bytes, KeyClaim]:
         """Return which of these keys wait beside a row, with their entries (1 RRU each)."""
@@ -157,4 +157,4 @@ class DynamoQueueStore(DynamoStore):
     ) -> bool:
         """Save a message and write what is held, both where they are as read, or neither."""
         action = self._claims.save_action(after, before)
-        return self._held.write_with(action, shard, row, version)
+        return self._key_claims.write_with(action, shard, row, version)

@@ -33,7 +33,7 @@ class SegmentRows:
         """Return the next segments that end behind a time (ms), and whether there are more.
 
         They are 60, or more that end at one time, so that the next call goes on. They are
-        consistent: one that was filed before a look was asked for is among them.
+        consistent: one that was filed before a check was asked for is among them.
         """
         low, high = segments_behind(checked)
         more = False

@@ -110,9 +110,9 @@ class ShardRows:
             )
         return sum(answer.done for answer in execute(self._calls, statements))
 
-    def look_again(self, row: ShardRow, look_at: int, backoff: int) -> bool:
-        """Move `look_at` on where it is as in `row`; return whether it was."""
-        if row.look_at is None:
+    def postpone(self, row: ShardRow, next_check: int, backoff: int) -> bool:
+        """Postpone the next check where it is as in `row`; return whether it was."""
+        if row.next_check is None:
             return False
         try:
             self._calls.call(
@@ -123,9 +123,9 @@ class ShardRows:
                 ConditionExpression="#l = :was",
                 ExpressionAttributeNames={"#l": attr.LOOK_AT, "#b": attr.BACKOFF},
                 ExpressionAttributeValues={
-                    ":l": number(look_at),
+                    ":l": number(next_check),
                     ":b": number(backoff),
-                    ":was": number(row.look_at),
+                    ":was": number(row.next_check),
                 },
             )
         except ConditionFailed:

@@ -63,7 +63,9 @@ class Tables:
         self.ledger = Ledger(self.calls, deliveries)
         self.burials = Burials(self.lanes, self.dead, lambda: self.message_items)
         self.purges = Purges(self.lanes, self.dead, self.burials, self.rows)
-        self.held_purges = Purges(self.lanes, self.dead, self.burials, self.rows, held=True)
+        self.holder_purges = Purges(
+            self.lanes, self.dead, self.burials, self.rows, same_holder=True
+        )
         self.redrives = Redrives(self.lanes, self.dead, self.burials, lambda: self.message_items)
 
     def write_heartbeat(self) -> None:

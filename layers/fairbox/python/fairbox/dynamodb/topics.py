@@ -256,8 +256,8 @@ class TopicTable:
         added = {s.name: s.since for s in before.subscriptions}
         since = added.get(subscription.name, milliseconds(self._calls.clock))
         subscription = replace(subscription, since=since)
-        standing = before.standing(subscription.name)
-        put = {"Update": self._put_subscription(subscription, standing.reset())}
+        status = before.status(subscription.name)
+        put = {"Update": self._put_subscription(subscription, status.reset())}
         actions = [self._topic_stays(subscription.topic), put]
         if not self._change(subscription.topic, actions):
             there = self.load(subscription.topic)
@@ -276,10 +276,10 @@ class TopicTable:
         self._calls.call("update_item", **self._whole(item, (attr.BUSIEST,)))
 
     def _put_subscription(
-        self, subscription: Subscription, standing: SubscriptionStatus
+        self, subscription: Subscription, status: SubscriptionStatus
     ) -> dict[str, Any]:
         """Return the update that writes a row, whole but for how much of its rate was used up."""
-        item = subscription_item(subscription) | status_attributes(standing)
+        item = subscription_item(subscription) | status_attributes(status)
         return self._whole(item, (*OPTIONAL_OF_SUBSCRIPTION, attr.STANDING))
 
     def remove_subscription(self, topic: str, name: str) -> None:

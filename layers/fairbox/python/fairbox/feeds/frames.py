@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from fairbox.tables.feed_topics import Bundle
 
-_TURNS: Final = 1e6
+_WEIGHT: Final = 1e6
 """So large a weight that the turns of topics count, and not their bytes."""
 _ANY_NUMBER: Final = 1_000_000
 """Of slices in a frame: its bytes are the limit."""
@@ -78,7 +78,7 @@ def frames_of(slices: Iterable[Slice]) -> list[bytes]:
     pending: Pending[bytes] = Pending()
     for one in slices:
         size = len(one.entry) + 1  # with a comma
-        pending.add(Work(one.entry, one.topic, size, weight=_TURNS, direct=one.private))
+        pending.add(Work(one.entry, one.topic, size, weight=_WEIGHT, direct=one.private))
 
     limits = Limits(_ANY_NUMBER, ANSWER_BYTES - len(frame(())))
     frames: list[bytes] = []

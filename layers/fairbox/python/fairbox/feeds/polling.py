@@ -96,8 +96,8 @@ class Polling:
         if end == now:
             return Reply(204)
 
-        held = f"{end:.0f} {id_}"
-        if not self._polls.hold(held, self._most):
+        poll = f"{end:.0f} {id_}"
+        if not self._polls.hold(poll, self._most):
             return Reply(204, headers={"Retry-After": str(MAX_WAIT)})
         try:
             while not news and (left := end - self._clock.now()) > 0:
@@ -106,7 +106,7 @@ class Polling:
         finally:
             # where it fails, the poll counts a while longer
             with suppress(FairboxError):
-                self._polls.release(held)
+                self._polls.release(poll)
         return Reply(200, body) if news else Reply(204)
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 DeferredState = Literal["waiting", "open", "blocked"]
-MAX_HOLDS: Final = 64
+MAX_DEFERRED: Final = 64
 MAX_BLOCKED: Final = 48  # so that others of the shard can still be held
 NAME_BYTES: Final = 4
 EVERY_KEY: Final = bytes(KEY_BYTES)
@@ -95,7 +95,7 @@ def ordered(entries: Iterable[DeferredKey]) -> tuple[DeferredKey, ...]:
     of its keys is due; what waits for a dead letter stays.
     """
     kept = list(entries)
-    while len(kept) > MAX_HOLDS:
+    while len(kept) > MAX_DEFERRED:
         loose = [e for e in kept if e.state != "blocked" and not e.whole]
         if not loose:
             break

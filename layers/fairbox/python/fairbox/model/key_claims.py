@@ -99,7 +99,7 @@ class KeyClaim:
 
     def release(self, message_id: str, now: int) -> KeyClaim:
         """Return the entry when a message is given back at `now` (ms), or waits no more."""
-        if self.held(now) and message_id in self.claimed:
+        if self.active(now) and message_id in self.claimed:
             place = self.claimed.index(message_id)
             return self.cut(place, now, 0 if place else self.count - 1)
         return self.due_at(now) if message_id in self.waits else self
@@ -143,11 +143,11 @@ class KeyClaim:
         failed = self.failed is not None and self.failed.id == message_id
         return failed or message_id == self.id or message_id in (*self.run, *self.acked)
 
-    def held(self, now: int) -> bool:
+    def active(self, now: int) -> bool:
         """Whether a consumer holds the message at `now` (ms)."""
         return self.state == "claimed" and self.until > now
 
-    def held_by(self, message_id: str, token: bytes) -> bool:
+    def claimed_by(self, message_id: str, token: bytes) -> bool:
         """Whether this token holds the message."""
         ids = self.claimed
         return message_id in ids and token == token_of(self.token, ids.index(message_id))
@@ -200,13 +200,13 @@ class KeysAside:
 
     Attributes:
         count: how many there are.
-        look: when the first of them is due, in milliseconds since 1970 UTC.
+        next_check: when the first of them is due, in milliseconds since 1970 UTC.
         name: names the items of this row; they mean nothing under another name.
         moves: grows when keys are set aside.
     """
 
     count: int = 0
-    look: int = 0
+    next_check: int = 0
     name: bytes = b""
     moves: int = 0
 

@@ -42,38 +42,38 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class ClaimEnd:
     """A message that is passed: its sort key, and until when it is held (ms)."""
 
     key: str
     until: int
 
 
-def segments_of(passed: Sequence[Held], after: str) -> list[Segment]:
+def segments_of(passed: Sequence[ClaimEnd], after: str) -> list[Segment]:
     """Return the segments of a stretch, eight at most.
 
     Args:
         passed: the held messages of the stretch, in the order of their keys.
         after: the sort key behind which the stretch begins.
     """
-    runs: list[list[Held]] = []
-    for held in passed:
-        if runs and _spread([*runs[-1], held]) <= TOGETHER_MS:
-            runs[-1].append(held)
+    runs: list[list[ClaimEnd]] = []
+    for claim in passed:
+        if runs and _spread([*runs[-1], claim]) <= TOGETHER_MS:
+            runs[-1].append(claim)
         else:
-            runs.append([held])
-    kept, rest = runs[: MOST - 1], [held for run in runs[MOST - 1 :] for held in run]
+            runs.append([claim])
+    kept, rest = runs[: MOST - 1], [claim for run in runs[MOST - 1 :] for claim in run]
     segments = []
     for run in [*kept, *([rest] if rest else [])]:
-        first = min(held.until for held in run)
-        end = max(held.until for held in run if held.until <= first + TOGETHER_MS)
+        first = min(claim.until for claim in run)
+        end = max(claim.until for claim in run if claim.until <= first + TOGETHER_MS)
         segments.append(Segment(end, after, run[-1].key))
         after = run[-1].key
     return segments
 
 
-def _spread(run: Sequence[Held]) -> int:
-    ends = [held.until for held in run]
+def _spread(run: Sequence[ClaimEnd]) -> int:
+    ends = [claim.until for claim in run]
     return max(ends) - min(ends)
 
 

@@ -17,7 +17,7 @@ Lane = Literal["ready", "later", "dead"]
 Gone = Literal["dead", "cancelled", "purged", "expired", "moved"]
 MAX_HISTORY: Final = 10
 """Failures of a subscription that a message keeps."""
-MAX_LOOK_MS: Final = 120_000
+MAX_CHECK_AHEAD_MS: Final = 120_000
 """A minute, and what clocks may be apart."""
 NEVER_MS: Final = 253_402_300_799_000
 """The next check of a shard that holds dead letters only, so that it is listed: 9999-12-31."""
@@ -84,36 +84,36 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """The place where a receive begins in a shard, and the time of the next look at what it passes.
+    """The place where a receive begins in a shard, and when what it passes is checked next.
 
     All times are in milliseconds since 1970 UTC.
 
     Attributes:
         after: all ids up to this one were claimed when it was written; empty: begin at the head.
-        look_at: when the earliest of those claims ends or a delayed message is due; None: nobody
+        next_check: when the earliest of those claims ends or a delayed message is due; None: nobody
             has looked yet.
-        scan_at: when to scan what lies before `after` from the head; 0: at the next look.
+        scan_at: when to scan what lies before `after` from the head; 0: at the next check.
         checked: segments that end up to then have been read.
         later: all delayed messages up to this sort key were claimed when it was written; empty:
             begin at the head.
     """
 
     after: str = ""
-    look_at: int | None = None
+    next_check: int | None = None
     scan_at: int = 0
     checked: int = 0
     later: str = ""
 
-    def look_due(self, now: int) -> bool:
-        """Whether to look at a time (ms).
+    def check_due(self, now: int) -> bool:
+        """Whether the check is due at a time (ms).
 
-        Looks are a minute apart at most: one further off was written under another clock.
+        Checks are a minute apart at most: one further off was written under another clock.
         """
-        return self.look_at is None or not now < self.look_at <= now + MAX_LOOK_MS
+        return self.next_check is None or not now < self.next_check <= now + MAX_CHECK_AHEAD_MS
 
     def scan_due(self, now: int) -> bool:
         """Whether to scan from the head at a time (ms), at most a minute after the last scan."""
-        return not now < self.scan_at <= now + MAX_LOOK_MS
+        return not now < self.scan_at <= now + MAX_CHECK_AHEAD_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ class StoredMessage:
     packed: int = field(default=0, compare=False)
     unknown: tuple[tuple[str, Any], ...] = field(default=(), hash=False)
 
-    def held_until(self, now: int) -> int | None:
+    def claimed_until(self, now: int) -> int | None:
         """Return the time until which it is held (ms); None: it may be received at `now`."""
         return self.claim.until if self.claim is not None and self.claim.until > now else None
 
@@ -239,15 +239,15 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class ShardRow:
-    """The row at the head of a shard's `ready` lane: exact counts and the next look.
+    """The row at the head of a shard's `ready` lane: exact counts and the next check.
 
     Attributes:
         topic, epoch, shard: which shard.
         ready, later: messages outstanding in each lane.
         ready_deaths, later_deaths: deaths less redrives, counted from each lane's stream.
         ready_sequence, later_sequence: stream sequence number that last changed each lane's count.
-        look_at: when the sweep looks, in milliseconds since 1970 UTC; None: nothing is there.
-        backoff: seconds by which a visit that could send nothing last moved `look_at` on.
+        next_check: when the sweep looks, in milliseconds since 1970 UTC; None: nothing is there.
+        backoff: seconds by which a visit that could send nothing last moved `next_check` on.
         purged_dead: dead letters purged or cancelled by operators.
         settled: no older shard of an ordered topic lists the shard's keys.
         recount: None: the counts are right as of their sequence numbers; 0: they may be wrong, and
@@ -264,7 +264,7 @@ class ShardRow:
     later_deaths: int = 0
     ready_sequence: str = ""
     later_sequence: str = ""
-    look_at: int | None = None
+    next_check: int | None = None
     backoff: int = 0
     purged_dead: int = 0
     settled: bool = False
@@ -279,7 +279,7 @@ class ShardRow:
     def odd(self) -> bool:
         """Whether its counts cannot be right: a negative one, or none where a check is due."""
         negative = self.ready < 0 or self.later < 0
-        return negative or (self.outstanding == 0 and self.look_at not in (None, NEVER_MS))
+        return negative or (self.outstanding == 0 and self.next_check not in (None, NEVER_MS))
 
     @property
     def may_hold(self) -> bool:
@@ -288,8 +288,8 @@ class ShardRow:
 
     def doubted(self, now: int) -> ShardRow:
         """Return the row with its counts in doubt, and listed for the next sweep (`now`: ms)."""
-        look = now if self.look_at is None else min(self.look_at, now)
-        return replace(self, recount=0, look_at=look)
+        next_check = now if self.next_check is None else min(self.next_check, now)
+        return replace(self, recount=0, next_check=next_check)
 
     @property
     def dead(self) -> int:

@@ -18,7 +18,7 @@ PROBE_MS: Final = 20_000
 """The time for which the answer to a probe is awaited: a call takes 14 s at most."""
 QUIET_BASE_SECONDS: Final = 1.0
 QUIET_CAP_SECONDS: Final = 900.0
-LOOK_MS: Final = 5_000
+RECHECK_MS: Final = 5_000
 """The time after which a status that others may have changed is read again."""
 _REASON_CHARACTERS: Final = 200
 
@@ -78,7 +78,7 @@ class SubscriptionStatus:
             return "all"
         return "one" if now >= self.until else "none"
 
-    def wants_look(self, read_at: int, now: int) -> bool:
+    def is_stale(self, read_at: int, now: int) -> bool:
         """Whether others may have changed it by now, where it was read at `read_at` (ms).
 
         An open circuit is not probed before its time, and every opening and pause is announced; so
@@ -87,7 +87,7 @@ class SubscriptionStatus:
         if self.paused or self.circuit == "closed":
             return False
         if self.circuit == "half-open":
-            return now - read_at >= LOOK_MS or now >= self.until
+            return now - read_at >= RECHECK_MS or now >= self.until
         return now >= self.until > read_at
 
     def opened(

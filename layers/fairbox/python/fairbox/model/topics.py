@@ -292,7 +292,7 @@ class TopicState:
         paused: receiving from it gives nothing.
         deleting: since when it takes no messages because it is being deleted, in milliseconds since
             1970 UTC; None: it is not.
-        standings: of its subscriptions by name, as they were when the topic was read.
+        statuses: of its subscriptions by name, as they were when the topic was read.
         widths: of a partitioned queue's logical name: the numbers of partitions that it has had, as
             epochs, since it was resized first; else empty.
     """
@@ -303,7 +303,7 @@ class TopicState:
     version: int = 1
     paused: bool = False
     deleting: int | None = None
-    standings: Mapping[str, SubscriptionStatus] = field(default_factory=dict, compare=False)
+    statuses: Mapping[str, SubscriptionStatus] = field(default_factory=dict, compare=False)
     widths: tuple[Epoch, ...] = ()
 
     @property
@@ -318,9 +318,9 @@ class TopicState:
         limits = [s.max_in_flight for s in self.subscriptions if s.max_in_flight is not None]
         return min([GROUPS, *limits])
 
-    def standing(self, name: str) -> SubscriptionStatus:
+    def status(self, name: str) -> SubscriptionStatus:
         """Return how a subscription stood when the topic was read."""
-        return self.standings.get(name, NEW)
+        return self.statuses.get(name, NEW)
 
     @property
     def pushed(self) -> bool:

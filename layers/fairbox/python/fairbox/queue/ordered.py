@@ -60,8 +60,8 @@ class OrderedReceive:
         self._store = store
         self._clock = clock
         self._rng = rng
-        self._turns = ShardRotation(rng, at_most=_SHARDS_A_CALL)
-        self._cutover = ResizeBarrier(store, clock)
+        self._rotation = ShardRotation(rng, at_most=_SHARDS_A_CALL)
+        self._barrier = ResizeBarrier(store, clock)
         self._blocked: dict[Shard, int] = {}  # until when (ms) all of a shard waits for older ones
         self._told = 0  # when a full row was told of last (ms)
         self.rows = KnownRows(clock)
@@ -72,14 +72,14 @@ class OrderedReceive:
         self, topic: TopicState, wanted: Wanted, left: set[Place] | None = None
     ) -> list[Taken]:
         """Claim messages of the next shard that has any; see `UnorderedReceive.receive`."""
-        epoch, shards = self._turns.next(topic, left)
+        epoch, shards = self._rotation.next(topic, left)
         spent = Spent()
         for number, place in enumerate(shards, start=1):
             shard = topic.topic.name, epoch, place
             taken = self._from_shard(topic, shard, wanted, spent)
             if taken or number == len(shards) or spent.units >= _ENOUGH_UNITS:
                 done = [(epoch, shard) for shard in shards[: number - bool(taken)]]
-                self._turns.visited(topic, (epoch, place), done, left)
+                self._rotation.visited(topic, (epoch, place), done, left)
                 return taken
         return []
 
@@ -97,7 +97,7 @@ class OrderedReceive:
             row, window = self._row(shard, wanted, spent)
             if row is None:
                 continue
-            waits = self._cutover.waits(topic, shard, settled=row.settled)
+            waits = self._barrier.waits(topic, shard, settled=row.settled)
             if waits.everything:
                 now = milliseconds(self._clock)
                 self._blocked[shard] = min(waits.again, now + _BLOCKED_MS)
@@ -135,10 +135,10 @@ class OrderedReceive:
         if plan.taken or plan.moved:
             for key, follower in plan.followed.items():
                 self._store.follow_aside(shard, plan.row.aside.name, key, follower)
-            other = self._store.write_held(shard, plan.row, version)
+            other = self._store.write_claims(shard, plan.row, version)
             if other is not None:
                 self.rows.forget(shard, shared=True)
-                return _all_held(other, plan)
+                return _all_claimed(other, plan)
             self.rows.keep(shard, replace(plan.row, version=version + 1))
         if plan.quiet:
             self.rows.silence(shard, plan.last)
@@ -178,8 +178,8 @@ def _exhausted(read: ShardRead, attempts: int) -> KeyClaim | None:
     )
 
 
-def _all_held(row: KeyClaims, plan: Plan) -> bool:
+def _all_claimed(row: KeyClaims, plan: Plan) -> bool:
     """Whether claims whose answer was lost were written, although others changed the row."""
     entries = ((row.entry(stored.ref.id), stored.ref.id, token) for stored, _, token in plan.taken)
-    held = [entry is not None and entry.held_by(i, token) for entry, i, token in entries]
-    return bool(held) and all(held)
+    ours = [entry is not None and entry.claimed_by(i, token) for entry, i, token in entries]
+    return bool(ours) and all(ours)

@@ -260,11 +260,11 @@ class Plan:
 
     def _reach(self) -> str:
         """Return the last id of the window up to which every message's key is held."""
-        held = self._kept.keys() | self._read.aside.keys()
+        known = self._kept.keys() | self._read.aside.keys()
         reach = self._window.after
         for stored in self._window.messages:
             young = time_of(stored.ref.id) > self._read.now - YOUNG_MS
-            if young or key_digest(stored) not in held:
+            if young or key_digest(stored) not in known:
                 return reach
             reach = stored.ref.id
         return reach

@@ -67,7 +67,7 @@ class ShardReader:
         if quiet is None or row is None:
             return False
         now = milliseconds(self._clock)
-        if row.aside.count and row.aside.look <= now:
+        if row.aside.count and row.aside.next_check <= now:
             return False
         if any(not self._over(entry) for entry in _may_end(row, now)):
             return False
@@ -89,13 +89,13 @@ class ShardReader:
         if known is not None and (known.after or shard in self._deep):
             return known, window
         if shard in self._deep:
-            row = self._store.held(shard)
+            row = self._store.claims(shard)
             spent.units += 1 + len(row.entries) // _ENTRIES_A_UNIT
         else:
-            held = 0 if known is None else _claimed(known, milliseconds(self._clock))
+            claimed = 0 if known is None else _claimed(known, milliseconds(self._clock))
             # one page past a few that are held; past many the hint of the row is cheaper
             limit = wanted + _SPARE
-            first = limit + 1 + (held if held <= limit else 0)
+            first = limit + 1 + (claimed if claimed <= limit else 0)
             row = self._page(shard, window, first, spent) or KeyClaims()
         row = row.aged(milliseconds(self._clock) - MARKED_MS)
         self._rows.keep(shard, row)
@@ -177,7 +177,7 @@ class ShardReader:
         }
         if left:
             # a replay takes the mark away before it puts a message back: this row may be older
-            left &= self._store.held(shard).done
+            left &= self._store.claims(shard).done
         if left:
             self._store.delete([there.pop(i) for i in sorted(left)])
             for window in windows:
@@ -200,7 +200,7 @@ class ShardReader:
         window.messages += [m for m in page.messages if m.gone is None]
         window.cursor = page.last or window.cursor
         window.ended, window.newer = page.last is None, bool(page.newer)
-        return page.held
+        return page.claims
 
 
 def _may_end(row: KeyClaims, now: int) -> list[KeyClaim]:

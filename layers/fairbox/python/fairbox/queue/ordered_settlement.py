@@ -69,7 +69,7 @@ class OrderedSettlement:
 
     def _not_acked(self, shard: Shard, receipts: Sequence[Receipt]) -> list[Receipt]:
         """Return the receipts that no earlier call has marked."""
-        row = self._store.held(shard)
+        row = self._store.claims(shard)
         return [
             receipt
             for receipt in receipts
@@ -112,9 +112,9 @@ class OrderedSettlement:
         topic = self._store.topic(ref.topic)
         retry = topic.topic.retry if topic is not None else RetryPolicy()
         for _ in range(_CAS_TRIES):
-            row = self._store.held(shard)
+            row = self._store.claims(shard)
             entry = row.entry(ref.id)
-            if entry is None or not entry.held_by(ref.id, receipt.token):
+            if entry is None or not entry.claimed_by(ref.id, receipt.token):
                 raise StaleReceipt([str(receipt)], [receipt.ref])
             now = milliseconds(self._clock)
             count = entry.count if entry.id == ref.id else 1
@@ -138,7 +138,7 @@ class OrderedSettlement:
         changed = row.change(entry, entry.forget(ref.id, now))
         self._rows.forget(_shard(ref))
         if not found:  # cancelled or purged in the meantime: only the claim is left
-            return self._store.write_held(_shard(ref), changed, row.version) is None
+            return self._store.write_claims(_shard(ref), changed, row.version) is None
         dead = dying(found[0], entry.receives_of(ref.id), now, reason)
         if not self._store.save_and_hold(dead, found[0], _shard(ref), changed, row.version):
             return False
@@ -163,15 +163,15 @@ class OrderedSettlement:
     def _change(self, shard: Shard, receipts: Sequence[Receipt], change: Change) -> list[Receipt]:
         """Change the entries that receipts hold, in one write; return those that hold none."""
         known = self._rows.take(shard)
-        row = known or self._store.held(shard)
+        row = known or self._store.claims(shard)
         for attempt in range(_CAS_TRIES):
             changed, lost = _changed(row, receipts, change)
             if known is not None and lost:
-                known, row = None, self._store.held(shard)  # the copy may be old
+                known, row = None, self._store.claims(shard)  # the copy may be old
                 continue
             if len(lost) == len(receipts):
                 return lost
-            other = self._store.write_held(shard, changed, row.version)
+            other = self._store.write_claims(shard, changed, row.version)
             if other is None:
                 self._rows.keep(shard, replace(changed, version=row.version + 1))
                 return lost
@@ -187,16 +187,16 @@ def _changed(
 ) -> tuple[KeyClaims, list[Receipt]]:
     """Return a row with the entries changed that receipts hold, and the receipts that hold none."""
     of_id = {i: entry for entry in row.entries for i in entry.claimed}
-    held: dict[KeyClaim, dict[int, Receipt]] = defaultdict(dict)
+    valid: dict[KeyClaim, dict[int, Receipt]] = defaultdict(dict)
     lost: list[Receipt] = []
     for receipt in receipts:
         entry = of_id.get(receipt.ref.id)
-        if entry is None or not entry.held_by(receipt.ref.id, receipt.token):
+        if entry is None or not entry.claimed_by(receipt.ref.id, receipt.token):
             lost.append(receipt)
         else:
-            held[entry][entry.claimed.index(receipt.ref.id)] = receipt
+            valid[entry][entry.claimed.index(receipt.ref.id)] = receipt
     after: dict[KeyClaim, KeyClaim] = {}
-    for entry, mine in held.items():
+    for entry, mine in valid.items():
         after[entry], done = change(entry, sorted(mine))
         lost += [receipt for place, receipt in mine.items() if place not in done]
     entries = tuple(after.get(entry, entry) for entry in row.entries)

@@ -84,14 +84,14 @@ class ClaimStore(Store, Protocol):
         ...
 
     def come_back(self, shard: Shard, segments: Sequence[Segment]) -> None:
-        """File segments that end before the next look at a shard, and let it come in time."""
+        """File segments that end before the next check of a shard, and let it come in time."""
         ...
 
     def lower_after(self, shard: Shard, message_id: str) -> None:
         """Let receives begin no later than at this message."""
         ...
 
-    def lower_looks(self, topic: str, epoch: int, looks: Mapping[int, int]) -> None:
+    def lower_checks(self, topic: str, epoch: int, checks: Mapping[int, int]) -> None:
         """Let these shards be scanned from their heads at these times (ms), if not before."""
         ...
 
@@ -99,7 +99,7 @@ class ClaimStore(Store, Protocol):
         """Release messages, uncounted, to be received from `until` (ms); return stale receipts."""
         ...
 
-    def delete_held(self, receipts: Sequence[Receipt]) -> list[Receipt]:
+    def delete_claimed(self, receipts: Sequence[Receipt]) -> list[Receipt]:
         """Delete messages by their receipts, 25 a call; return the stale receipts.
 
         Raises:
@@ -127,11 +127,11 @@ class ClaimStore(Store, Protocol):
 class KeyClaimStore(ClaimStore, Protocol):
     """The outbox table, as ordered receiving uses it."""
 
-    def held(self, shard: Shard) -> KeyClaims:
+    def claims(self, shard: Shard) -> KeyClaims:
         """Return the key claims of a shard (consistent, 1 RRU for 4 KB)."""
         ...
 
-    def write_held(self, shard: Shard, row: KeyClaims, version: int) -> KeyClaims | None:
+    def write_claims(self, shard: Shard, row: KeyClaims, version: int) -> KeyClaims | None:
         """Write the key claims of a shard if its version is this one (1 WRU a KB).
 
         Returns:

@@ -6,11 +6,11 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal
 
-from fairbox.dispatch.relay import RECEIVES_LOOK_MS
+from fairbox.dispatch.relay import RECEIVES_CHECK_MS
 from fairbox.dispatch.tombstones import bury_marked, finish_marked
 from fairbox.model.clock import milliseconds
 from fairbox.model.ids import time_of
-from fairbox.model.segments import Held, segments_of
+from fairbox.model.segments import ClaimEnd, segments_of
 from fairbox.queue.attempts import dying
 
 if TYPE_CHECKING:
@@ -81,10 +81,10 @@ class Room:
         """Return the number of items that may be read, up to a limit; keep `spare` units."""
         return max(0, min(limit, int((self.left - spare) * _ITEMS_A_UNIT)))
 
-    def add_look(self) -> None:
-        """Add the extra cost of a look: a read of lane `later` that finds nothing.
+    def add_reclaim(self) -> None:
+        """Add the extra cost of a check: a read of lane `later` that finds nothing.
 
-        A look at an idle shard is due once a minute, so that this is cheap. With it, a new consumer
+        An idle shard is checked once a minute, so that this is cheap. With it, a new consumer
         process sees all eight shards of a topic at its first receive, not four.
         """
         self.left += _LEAST_UNITS
@@ -137,7 +137,7 @@ class LaneReader:
             *ask.shard,
             limit=limit,
             after=window.cursor or None,
-            until_due=now + RECEIVES_LOOK_MS if window.lane == "later" else None,
+            until_due=now + RECEIVES_CHECK_MS if window.lane == "later" else None,
             upto=window.upto,
             consistent=False,
         )
@@ -151,7 +151,7 @@ class LaneReader:
             if stored.gone or self._exhausted(stored, ask, now):
                 continue
             window.seen.append(stored)
-            if stored.held_until(now) is None and (stored.ref.due or 0) <= now:
+            if stored.claimed_until(now) is None and (stored.ref.due or 0) <= now:
                 free.append(stored)
         window.cursor = found.last or window.cursor
         window.ended = found.last is None
@@ -184,16 +184,20 @@ def passed(
         hint: as it is.
         now: milliseconds since 1970 UTC.
     """
-    held = []
+    passed = []
     for stored in seen:
-        until = claiming.get(stored.ref) or stored.held_until(now)
+        until = claiming.get(stored.ref) or stored.claimed_until(now)
         if until is None or time_of(stored.ref.id) > now - YOUNG_MS:
             break
         if stored.ref.id > hint.after:
-            # a look has read all segments up to `checked`
-            held.append(Held(stored.ref.id, max(until, hint.checked + 1)))
-    if len(held) < MOVE_OVER:
+            # a check has read all segments up to `checked`
+            passed.append(ClaimEnd(stored.ref.id, max(until, hint.checked + 1)))
+    if len(passed) < MOVE_OVER:
         return None
-    segments = segments_of(held, hint.after)
-    looks = [hint.look_at or now, now + RECEIVES_LOOK_MS, *(segment.end for segment in segments)]
-    return replace(hint, after=held[-1].key, look_at=min(looks)), tuple(segments)
+    segments = segments_of(passed, hint.after)
+    checks = [
+        hint.next_check or now,
+        now + RECEIVES_CHECK_MS,
+        *(segment.end for segment in segments),
+    ]
+    return replace(hint, after=passed[-1].key, next_check=min(checks)), tuple(segments)

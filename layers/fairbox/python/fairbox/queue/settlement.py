@@ -35,9 +35,9 @@ class UnorderedSettlement:
         clock, rng: time, and jitter of back-off.
     """
 
-    def __init__(self, store: ClaimStore, copies: HintCache, clock: Clock, rng: Random) -> None:
+    def __init__(self, store: ClaimStore, hints: HintCache, clock: Clock, rng: Random) -> None:
         self._store = store
-        self._copies = copies
+        self._hints = hints
         self._clock = clock
         self._rng = rng
 
@@ -54,8 +54,8 @@ class UnorderedSettlement:
             found = self._store.read([r.ref for r in late])[0]
             tokens = {m.ref: m.claim.token for m in found if m.claim is not None}
             lost = [r for r in late if tokens.get(r.ref) != r.token]
-        held = [r for r in receipts if r not in lost]
-        return lost + (self._store.delete_held(held) if held else [])
+        valid = [r for r in receipts if r not in lost]
+        return lost + (self._store.delete_claimed(valid) if valid else [])
 
     def release(self, receipts: Sequence[Receipt]) -> list[Receipt]:
         """Give messages back uncounted (1 WRU each, and 2 a shard); return the stale receipts."""
@@ -105,9 +105,9 @@ class UnorderedSettlement:
             saved = self._store.save_claimed(after, before)
             if saved == "saved":
                 return None
-            return self._held(receipt, [saved] if isinstance(saved, StoredMessage) else [])
+            return self._claimed(receipt, [saved] if isinstance(saved, StoredMessage) else [])
 
-        after = swap(self._held(receipt, self._store.read([receipt.ref])[0]), decide, write)
+        after = swap(self._claimed(receipt, self._store.read([receipt.ref])[0]), decide, write)
         if after is None:
             raise Unavailable("update_item", "the message is being changed by others")
         if after.gone:
@@ -115,7 +115,7 @@ class UnorderedSettlement:
         elif after.claim is not None:
             self.come_back([receipt.ref], after.claim.until)
 
-    def _held(self, receipt: Receipt, found: Sequence[StoredMessage]) -> StoredMessage:
+    def _claimed(self, receipt: Receipt, found: Sequence[StoredMessage]) -> StoredMessage:
         for stored in found:
             if stored.gone is None and stored.claim and stored.claim.token == receipt.token:
                 return stored
@@ -130,14 +130,14 @@ class UnorderedSettlement:
         for ref in refs:
             shards[ref.topic, ref.epoch, ref.shard].append(ref)
         for shard, members in shards.items():
-            self._copies.forget(shard)
+            self._hints.forget(shard)
             self._store.come_back(shard, segments_of_refs(members, until))
 
 
-def looks_of(refs: Sequence[tuple[str, int, int, int]]) -> dict[tuple[str, int], dict[int, int]]:
-    """Return by topic and epoch when to look at each shard, from (topic, epoch, shard, ms)."""
-    looks: dict[tuple[str, int], dict[int, int]] = defaultdict(dict)
+def checks_of(refs: Sequence[tuple[str, int, int, int]]) -> dict[tuple[str, int], dict[int, int]]:
+    """Return by topic and epoch when to check each shard, from (topic, epoch, shard, ms)."""
+    checks: dict[tuple[str, int], dict[int, int]] = defaultdict(dict)
     for topic, epoch, shard, due in refs:
-        there = looks[topic, epoch].get(shard)
-        looks[topic, epoch][shard] = due if there is None else min(due, there)
-    return looks
+        there = checks[topic, epoch].get(shard)
+        checks[topic, epoch][shard] = due if there is None else min(due, there)
+    return checks

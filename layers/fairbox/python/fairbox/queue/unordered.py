@@ -18,9 +18,9 @@ from fairbox.model.clock import milliseconds
 from fairbox.model.ids import bound_of, time_of
 from fairbox.model.stored_messages import Hint
 from fairbox.queue.claims import LOST, Claimed, Claimer
-from fairbox.queue.looks import Looks
 from fairbox.queue.ports import HintMove
 from fairbox.queue.read_window import YOUNG_MS, Ask, LaneReader, Room, Window, passed
+from fairbox.queue.reclaim import Reclaim
 from fairbox.queue.shard_rotation import Reading, ShardRotation
 
 if TYPE_CHECKING:
@@ -72,15 +72,15 @@ class UnorderedReceive:
         clock, rng: time, tokens and turns.
     """
 
-    def __init__(self, store: ClaimStore, copies: HintCache, clock: Clock, rng: Random) -> None:
+    def __init__(self, store: ClaimStore, hints: HintCache, clock: Clock, rng: Random) -> None:
         self._store = store
-        self._copies = copies
+        self._hints = hints
         self._clock = clock
         self._rng = rng
-        self._turns = ShardRotation(rng, at_most=_SHARDS_A_CALL)
+        self._rotation = ShardRotation(rng, at_most=_SHARDS_A_CALL)
         self._reader = LaneReader(store, clock)
         self._claimer = Claimer(store, clock, rng)
-        self._looks = Looks(store, self._reader, self._claimer, clock, rng)
+        self._reclaim = Reclaim(store, self._reader, self._claimer, clock, rng)
         self._competition: dict[str, int] = {}  # receives of a topic that still choose at random
         # sort keys up to which all was held, too young for the hint, and until when (ms)
         self._young: dict[Shard, tuple[str, int]] = {}
@@ -104,7 +104,7 @@ class UnorderedReceive:
         Raises:
             Throttled, Unavailable: messages claimed without an answer are visible again in time.
         """
-        epoch, shards = self._turns.next(topic, round_.left)
+        epoch, shards = self._rotation.next(topic, round_.left)
         places = [(epoch, shard) for shard in shards]
         name = topic.topic.name
         row = name, epoch, group_of(shards[0])
@@ -118,7 +118,7 @@ class UnorderedReceive:
             for place in places
         ]
 
-        copy = self._copies.get(row)
+        copy = self._hints.get(row)
         taken: list[Taken] = []
         if copy is not None:
             # what the copy shows counts as read only if it shows a message
@@ -126,21 +126,21 @@ class UnorderedReceive:
             taken = self._from_shard(first, copy.get(shards[0], Hint()))
             visits[0].lost = first.lost
         if taken:
-            self._turns.visited(topic, places[0], [], round_.left)
+            self._rotation.visited(topic, places[0], [], round_.left)
             return self._in_order(topic, taken, [first])
 
         hints = self._store.hints(*row)
-        self._copies.keep(row, hints)
+        self._hints.keep(row, hints)
         for number, visit in enumerate(visits, start=1):
             visit.others = (len(visits) - number) * _EMPTY_UNITS
             taken = self._from_shard(visit, hints.get(shards[number - 1], Hint()))
             if taken or number == len(visits) or room.items(1) <= 0:
                 read = [p for p, v in zip(places[:number], visits, strict=False) if v.ended]
                 done = read[:-1] if taken and visit.ended else read
-                self._turns.visited(topic, places[number - 1], done, round_.left)
+                self._rotation.visited(topic, places[number - 1], done, round_.left)
                 break
         if not taken:
-            self._copies.forget(visits[0].ask.shard)
+            self._hints.forget(visits[0].ask.shard)
         return self._in_order(topic, taken, visits)
 
     def _in_order(
@@ -149,25 +149,25 @@ class UnorderedReceive:
         """Return messages oldest first; leave the shard to others if they compete for it."""
         name = topic.topic.name
         if any(visit.lost for visit in visits):
-            self._turns.scatter(topic)
+            self._rotation.scatter(topic)
             self._competition[name] = RECEIVES
         elif self._competition.get(name):
             self._competition[name] -= 1
         return sorted(taken, key=lambda one: one.stored.ref.id)
 
     def _from_shard(self, visit: _Visit, hint: Hint) -> list[Taken]:
-        """Claim messages of a shard: those that a look finds, else those of lane `ready`."""
+        """Claim messages of a shard: those that a check finds, else those of lane `ready`."""
         shard = visit.ask.shard
-        if self._looks.due(shard, hint):
-            self._copies.forget(shard)
-            visit.room.add_look()
-            taken, hint = self._looks.look(visit.ask, hint, visit.room, visit.reading)
+        if self._reclaim.due(shard, hint):
+            self._hints.forget(shard)
+            visit.room.add_reclaim()
+            taken, hint = self._reclaim.run(visit.ask, hint, visit.room, visit.reading)
             if taken:
                 return taken
             # a scan finds only what lost writes left: it goes on for some visits, not to its end
-            scans = self._looks.scans(shard) and visit.reading.scans < SCANS
+            scans = self._reclaim.scans(shard) and visit.reading.scans < SCANS
             visit.reading.scans += scans
-            visit.ended = not scans and not hint.look_due(milliseconds(self._clock))
+            visit.ended = not scans and not hint.check_due(milliseconds(self._clock))
         return self._from_ahead(visit, hint) or self._from_hint(visit, hint)
 
     def _from_ahead(self, visit: _Visit, hint: Hint) -> list[Taken]:
@@ -235,7 +235,7 @@ class UnorderedReceive:
                 hint = hint if move is None else move.after
             elif move is not None:
                 there = self._store.move_hint(move)
-                self._copies.moved(move.shard, there or move.after)
+                self._hints.moved(move.shard, there or move.after)
                 hint = there or move.after
             if window.ended:
                 return []
@@ -257,10 +257,10 @@ class UnorderedReceive:
         claimed = self._claimer.claim(free, ask.wanted, ask.visibility, move, consumer=ask.consumer)
         if move is not None:
             # whether it was written or not
-            self._copies.moved(move.shard, move.after)
+            self._hints.moved(move.shard, move.after)
             self._file_lost(move, claimed)
         if len(claimed.lost) >= LOST:
-            self._copies.forget(ask.shard)
+            self._hints.forget(ask.shard)
             visit.lost = True
         return claimed
 

@@ -46,7 +46,7 @@ class WaitingKeys:
     def tend(self, shard: Shard, row: KeyClaims) -> KeyClaims | None:
         """Return a row when keys that are due are in it, and few others; None: it has changed."""
         now = milliseconds(self._clock)
-        if row.aside.count and row.aside.look <= now and len(row.entries) < MAX_ENTRIES:
+        if row.aside.count and row.aside.next_check <= now and len(row.entries) < MAX_ENTRIES:
             return self._recall(shard, row, now)
         for _ in range(_MOVES):
             waiting = [entry for entry in row.entries if _may_go(entry, now)]
@@ -78,7 +78,7 @@ class WaitingKeys:
         """Return a row with a key in it that waited beside it; None: the row has changed."""
         found = self._store.keys_aside(shard, row.aside.name, [key])
         times = [(entry.until, entry.key) for entry in found.values()]
-        return self._take(shard, row, times, found, row.aside.look)
+        return self._take(shard, row, times, found, row.aside.next_check)
 
     def _recall(self, shard: Shard, row: KeyClaims, now: int) -> KeyClaims | None:
         name = row.aside.name
@@ -96,10 +96,10 @@ class WaitingKeys:
         row: KeyClaims,
         times: list[tuple[int, bytes]],
         found: Mapping[bytes, KeyClaim],
-        look: int,
+        next_check: int,
     ) -> KeyClaims | None:
         left = max(0, row.aside.count - len(times))
-        aside = replace(row.aside, count=left, look=look) if left else KeysAside()
+        aside = replace(row.aside, count=left, next_check=next_check) if left else KeysAside()
         changed = replace(row, entries=(*row.entries, *found.values()), aside=aside)
         if not self._store.take_keys(shard, changed, row.version, row.aside.name, times):
             return None
@@ -109,9 +109,9 @@ class WaitingKeys:
         aside = row.aside
         if not aside.count:
             name = self._rng.getrandbits(_NAME_BITS).to_bytes(_NAME_BITS // 8, "big")
-            aside = KeysAside(look=entries[0].until, name=name)
-        look = min(aside.look, entries[0].until)
-        aside = KeysAside(aside.count + len(entries), look, aside.name, aside.moves + 1)
+            aside = KeysAside(next_check=entries[0].until, name=name)
+        next_check = min(aside.next_check, entries[0].until)
+        aside = KeysAside(aside.count + len(entries), next_check, aside.name, aside.moves + 1)
         gone = {entry.key for entry in entries}
         stay = tuple(entry for entry in row.entries if entry.key not in gone)
         changed = replace(row, entries=stay, aside=aside)

@@ -36,8 +36,8 @@ class FeedPolls:
             try:
                 self._update("ADD", {poll}, ConditionExpression=room, most=most)
             except ConditionFailed as failed:
-                held = failed.old.get(HELD, {}).get("SS", ())
-                ended = {one for one in held if float(one.split()[0]) < self._calls.clock.now()}
+                polls = failed.old.get(HELD, {}).get("SS", ())
+                ended = {one for one in polls if float(one.split()[0]) < self._calls.clock.now()}
                 if not ended:
                     return False
                 self._update("DELETE", ended)

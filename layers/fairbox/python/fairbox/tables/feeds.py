@@ -50,7 +50,7 @@ class FeedRows:
     def __init__(self, calls: Calls, table: str) -> None:
         self._calls = calls
         self._table = table
-        self._copies: dict[str, tuple[Feed, float]] = {}
+        self._feeds: dict[str, tuple[Feed, float]] = {}
 
     def known(self, name: str) -> Feed:
         """Return a feed, from a copy that is at most `COPY_SECONDS` old.
@@ -59,11 +59,11 @@ class FeedRows:
             UnknownFeed: there is no such feed.
         """
         now = self._calls.clock.now()
-        copy = self._copies.get(name)
+        copy = self._feeds.get(name)
         if copy is not None and now < copy[1]:
             return copy[0]
         feed = self.load(name)
-        self._copies[name] = feed, now + COPY_SECONDS
+        self._feeds[name] = feed, now + COPY_SECONDS
         return feed
 
     def load(self, name: str) -> Feed:
@@ -100,7 +100,7 @@ class FeedRows:
             )
         except ConditionFailed as failed:
             raise UnknownFeed(name) from failed
-        self._copies.pop(name, None)
+        self._feeds.pop(name, None)
 
     def save(self, feed: Feed) -> None:
         """Write a feed, new or changed in its numbers (1 WRU).
@@ -122,4 +122,4 @@ class FeedRows:
             there = of_item(feed.name, failed.old).kind
             expected = f"{there!r}, as feed {feed.name!r} is: a kind cannot be changed"
             raise InvalidInput("kind", expected) from failed
-        self._copies.pop(feed.name, None)
+        self._feeds.pop(feed.name, None)

@@ -251,7 +251,7 @@ def _run(engine: Engine, write: Write, bill: Bill) -> Response:
         bill.add(write.table.name, base_units(old, None))
         duplicate = {"Code": "DuplicateItem", "Message": "Duplicate primary key exists in table"}
         return {"Error": duplicate, "TableName": write.table.name}
-    if not write.holds(old):
+    if not write.permits(old):
         bill.add(write.table.name, base_units(old, None))
         shown = {"Item": copy_item(old.item)} if write.shows_old and old is not None else {}
         refused = Refusal(

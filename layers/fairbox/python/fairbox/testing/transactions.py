@@ -93,7 +93,7 @@ def _decided(
         old = write.table.store.get(write.key)
         new = old
         reason: dict[str, Any] = {"Code": _NO_REASON}
-        if not write.holds(old):
+        if not write.permits(old):
             reason = {
                 "Code": "ConditionalCheckFailed",
                 "Message": "The conditional request failed",

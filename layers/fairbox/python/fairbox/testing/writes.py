@@ -64,7 +64,7 @@ class Write:
         self.values = expressions.values
         expressions.done()
 
-    def holds(self, old: Row | None) -> bool:
+    def permits(self, old: Row | None) -> bool:
         """Whether the condition holds of the old row."""
         if self.condition is None:
             return True
@@ -95,7 +95,7 @@ def single(engine: Engine, kind: str, request: Request) -> Response:
     bill = Bill(request.get("ReturnConsumedCapacity"))
     write = Write(engine.table(request["TableName"]), kind, request)
     old = write.table.store.get(write.key)
-    if not write.holds(old):
+    if not write.permits(old):
         shown = {"Item": copy_item(old.item)} if write.shows_old and old is not None else {}
         raise Refusal("ConditionalCheckFailedException", "The conditional request failed", **shown)
     new = write.outcome(old)

@@ -68,7 +68,7 @@ class Pending(Generic[T]):
         self._share = DirectShare()
         self._direct: deque[Work[T]] = deque()
         self._topics: dict[str, TopicQueue[T]] = {}
-        self._turns: DeficitRoundRobin[str] = DeficitRoundRobin()
+        self._round_robin: DeficitRoundRobin[str] = DeficitRoundRobin()
         self._newcomers: list[str] = []
         self._topics_first = False
         self._count = 0
@@ -104,10 +104,10 @@ class Pending(Generic[T]):
         """
         for name in self._newcomers:
             topic = self._topics[name]
-            self._turns.enter(name, topic.plan() or 0, topic.weight)
+            self._round_robin.enter(name, topic.plan() or 0, topic.weight)
         self._newcomers.clear()
         call = _Call(limits, self._size, skip)
-        topics_wait = len(self._turns) > 0
+        topics_wait = len(self._round_robin) > 0
         self._share.begin(limits)
         if not (self._topics_first and topics_wait):
             self._send_direct(call, bounded=topics_wait)
@@ -133,22 +133,22 @@ class Pending(Generic[T]):
         kept: list[str] = []  # their turn is not over: first next time, in this order
         visited: set[str] = set()
         sent = False
-        while not call.full and (name := self._turns.take()) is not None:
+        while not call.full and (name := self._round_robin.take()) is not None:
             if name in visited and not fill:
-                self._turns.put_back([name])
+                self._round_robin.put_back([name])
                 break
             visited.add(name)
             used = self._visit(self._topics[name], call)
             sent = sent or used > 0
             if self._topics[name].block:
-                self._turns.charge(name, used)
+                self._round_robin.charge(name, used)
                 kept.append(name)
                 continue
             following = self._topics[name].plan()
-            self._turns.serve(name, used, following)
+            self._round_robin.serve(name, used, following)
             if following is None:
                 del self._topics[name]
-        self._turns.put_back(kept)
+        self._round_robin.put_back(kept)
         return sent
 
     def _visit(self, topic: TopicQueue[T], call: _Call[T]) -> int:
@@ -217,10 +217,10 @@ class TopicQueue(Generic[T]):
         weight, batch: as its newest work says.
     """
 
-    __slots__ = ("_queues", "_turns", "batch", "block", "weight")
+    __slots__ = ("_queues", "_round_robin", "batch", "block", "weight")
 
     def __init__(self) -> None:
-        self._turns: DeficitRoundRobin[str | None] = DeficitRoundRobin()
+        self._round_robin: DeficitRoundRobin[str | None] = DeficitRoundRobin()
         self._queues: dict[str | None, deque[Work[T]]] = {}
         self.block: deque[Work[T]] = deque()
         self.weight = 1.0
@@ -232,7 +232,7 @@ class TopicQueue(Generic[T]):
         queue = self._queues.get(work.tenant)
         if queue is None:
             queue = self._queues[work.tenant] = deque()
-            self._turns.enter(work.tenant, charge(work.size), work.tenant_weight)
+            self._round_robin.enter(work.tenant, charge(work.size), work.tenant_weight)
         queue.append(work)
 
     def plan(self) -> int | None:
@@ -242,7 +242,7 @@ class TopicQueue(Generic[T]):
         return sum(charge(work.size) for work in self.block) if self.block else None
 
     def _next(self) -> Work[T] | None:
-        tenant = self._turns.take()
+        tenant = self._round_robin.take()
         queue = self._queues.get(tenant)
         if queue is None:
             return None
@@ -250,7 +250,7 @@ class TopicQueue(Generic[T]):
         if not queue:
             del self._queues[tenant]
         following = charge(queue[0].size) if queue else None
-        self._turns.serve(tenant, charge(work.size), following)
+        self._round_robin.serve(tenant, charge(work.size), following)
         return work
 
 

@@ -35,7 +35,7 @@ class RetiringStore(Protocol):
         """Whether the rows of an epoch's shards count anything, dead letters included (1 RRU)."""
         ...
 
-    def holds(self, topic: str, epoch: int, shard: int) -> bool:
+    def occupied(self, topic: str, epoch: int, shard: int) -> bool:
         """Whether anything lies in a lane of a shard, `dead` included (consistent, 4 RRU)."""
         ...
 
@@ -90,7 +90,7 @@ class Retiring:
         if not leaves and not may_close(state.epochs, epoch, now):
             return
         name = state.topic.name
-        if self._store.counted(name, epoch) or self._holds(name, epoch):
+        if self._store.counted(name, epoch) or self._occupied(name, epoch):
             return
         changed = self._write(name, epoch.number, leaves=leaves)
         if leaves and changed:
@@ -98,9 +98,9 @@ class Retiring:
         report.retired += leaves and changed
         report.closed += not leaves and changed
 
-    def _holds(self, topic: str, epoch: Epoch) -> bool:
+    def _occupied(self, topic: str, epoch: Epoch) -> bool:
         for shard in range(epoch.shards):
-            if self._store.holds(topic, epoch.number, shard):
+            if self._store.occupied(topic, epoch.number, shard):
                 return True
             self._clock.sleep(_UNITS_A_SHARD / _UNITS_A_SECOND)
         return False

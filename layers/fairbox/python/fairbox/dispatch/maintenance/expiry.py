@@ -41,7 +41,7 @@ _BYTES: Final = 2_000_000  # of 4 MB
 _ITEM_BYTES: Final = 400_000
 _AT_ONCE: Final = 16
 _TRIES: Final = 4
-_LOOK_AHEAD_MS: Final = 3_600_000  # bounds how late a check is, whoever wrote its time
+_CHECK_AHEAD_MS: Final = 3_600_000  # bounds how late a check is, whoever wrote its time
 
 logger = logging.getLogger("fairbox")
 
@@ -61,7 +61,7 @@ class ExpiryStore(Protocol):
         """Return a page of what was sent, or due, up to a time (ms)."""
         ...
 
-    def held(self, shard: Shard) -> KeyClaims:
+    def claims(self, shard: Shard) -> KeyClaims:
         """Return what is held of an ordered shard (consistent)."""
         ...
 
@@ -181,7 +181,7 @@ class Expiry:
         if topic.topic.ordering == "key":
             marked = self._mark_in_row(walk, may, now)
         else:
-            marked = self._messages.mark([m for m in may if not _held(m, now)])
+            marked = self._messages.mark([m for m in may if not _claimed(m, now)])
         walk.kept += len(there) - len(marked)
         walk.removed += self._messages.delete([*left, *marked])
         self._go_on(walk, page, now)
@@ -196,8 +196,8 @@ class Expiry:
         oldest = min((_since(m) for head in heads for m in head.messages), default=now)
         if oldest <= now - kept_ms or any(h.unreadable or h.newer for h in heads):
             return True
-        look_at = min(oldest + kept_ms, now + _LOOK_AHEAD_MS)
-        self._store.look_again(walk.row, look_at, 0)
+        next_check = min(oldest + kept_ms, now + _CHECK_AHEAD_MS)
+        self._store.postpone(walk.row, next_check, 0)
         return False
 
     def _go_on(self, walk: _Walk, page: ShardPage, now: int) -> None:
@@ -220,7 +220,7 @@ class Expiry:
         marked: list[StoredMessage] = []
         for some in _together(messages):
             for _ in range(_TRIES):
-                row = self._messages.held(walk.shard)
+                row = self._messages.claims(walk.shard)
                 busy = {
                     e.key
                     for e in row.entries
@@ -250,7 +250,7 @@ def _since(stored: StoredMessage) -> int:
     return stored.ref.due or time_of(stored.ref.id)
 
 
-def _held(stored: StoredMessage, now: int) -> bool:
+def _claimed(stored: StoredMessage, now: int) -> bool:
     """Whether a consumer holds a message of an unordered topic, by a clock that may be late."""
     return (
         stored.claim is not None

@@ -49,7 +49,7 @@ def count_outstanding(
     count for nothing but their dead letters: nobody waits for them.
     """
     figures: dict[str, TopicFigures] = {}
-    listed = sorted(rows, key=lambda row: row.look_at or 0)
+    listed = sorted(rows, key=lambda row: row.next_check or 0)
     unread = {name for name in NOTICE_TOPICS if _unread(store, name)}
     for row in listed:
         topic = figures.setdefault(row.topic, TopicFigures())

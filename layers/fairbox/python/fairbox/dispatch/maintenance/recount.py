@@ -228,7 +228,7 @@ class Recounts:
         )
         if after.outstanding:
             return after
-        return replace(after, look_at=NEVER_MS if after.dead > 0 else None, backoff=0)
+        return replace(after, next_check=NEVER_MS if after.dead > 0 else None, backoff=0)
 
 
 def _passed(recount: Recount, changes: Mapping[Part, LaneMarks]) -> bool:

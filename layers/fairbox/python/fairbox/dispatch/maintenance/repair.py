@@ -212,7 +212,7 @@ class _ScannedShard:
         deferred: of an ordered topic, the keys that visits hold back, if the scan met the row.
     """
 
-    holds: bool = False
+    occupied: bool = False
     overdue: bool = False
     newer: bool = False
     row: ShardRow | None = None
@@ -271,7 +271,7 @@ class Repair:
         self._retiring = retiring
         self._recounts = recounts
         self._wait = wait or clock.sleep
-        self._read_standings: dict[str, Mapping[str, SubscriptionStatus]] = {}
+        self._read_statuses: dict[str, Mapping[str, SubscriptionStatus]] = {}
 
     def run(self, *, deadline: float, report: RepairReport | None = None) -> RepairReport:
         """Replay given-up batches, retire epochs, recount, and scan until the end or the deadline.
@@ -288,7 +288,7 @@ class Repair:
             FairboxError: tables or queues failed; the next run goes on from the last cursor.
         """
         report = RepairReport() if report is None else report
-        self._read_standings.clear()
+        self._read_statuses.clear()
         self._store.refresh()
         cursor = self._cursors.load_cursor()
         half = (self._clock.now() + deadline) / 2
@@ -462,7 +462,7 @@ class Repair:
             elif self._relocated(stored):
                 report.relocated += 1
             else:
-                shard.holds = True
+                shard.occupied = True
                 later = stored.lane == "later"
                 late = (ref.due or 0) if later else sent_at(ref.id, now) + OVERDUE_MS
                 shard.overdue |= late + OVERDUE_MS < now
@@ -490,7 +490,7 @@ class Repair:
         due = [
             name
             for name in sorted(lacking)
-            if stored.due(name) + FORGOTTEN_MS <= now and _sends(self._standings(topic)[name], now)
+            if stored.due(name) + FORGOTTEN_MS <= now and _sends(self._statuses(topic)[name], now)
         ]
         if topic.topic.ordering == "key":
             return any(_passed(stored, name, shard.deferred) for name in due)
@@ -505,13 +505,13 @@ class Repair:
         position = shard.position
         return any(position.hides(lane, place, name, names) for name in due or ("",))
 
-    def _standings(self, topic: TopicState) -> Mapping[str, SubscriptionStatus]:
+    def _statuses(self, topic: TopicState) -> Mapping[str, SubscriptionStatus]:
         """Return how a topic's subscriptions stood in this run (1 RRU each)."""
         name = topic.topic.name
-        if name not in self._read_standings:
-            found = self._store.read_standings(name, sorted(topic.subscription_names))
-            self._read_standings[name] = defaultdict(lambda: NEW, found)
-        return self._read_standings[name]
+        if name not in self._read_statuses:
+            found = self._store.read_statuses(name, sorted(topic.subscription_names))
+            self._read_statuses[name] = defaultdict(lambda: NEW, found)
+        return self._read_statuses[name]
 
     def _relocated(self, stored: StoredMessage) -> bool:
         """Move a message that came so late that its epoch had left the list."""
@@ -529,16 +529,16 @@ class Repair:
             if state.newer:
                 continue
             topic = self._store.topic(shard[0])
-            if topic is None and state.holds and len(report.orphans) < MAX_ORPHANS:
+            if topic is None and state.occupied and len(report.orphans) < MAX_ORPHANS:
                 report.orphans.append("#".join(map(str, shard)))
             if not state.overdue or topic is None or not topic.pushed:
                 continue
-            shown = state.row is not None and state.row.look_at is not None
-            if shown and state.row is not None and (state.row.look_at or 0) <= now + 600_000:
+            shown = state.row is not None and state.row.next_check is not None
+            if shown and state.row is not None and (state.row.next_check or 0) <= now + 600_000:
                 continue
             rows = self._rows.shard_rows([shard])
             before = rows[0] if rows else ShardRow(*shard)
-            report.flagged += self._rows.change_row(replace(before, look_at=now), before)
+            report.flagged += self._rows.change_row(replace(before, next_check=now), before)
 
     def _compare(
         self, seen: Mapping[Shard, _ScannedShard], before: Mapping[str, int]
@@ -585,12 +585,12 @@ class Repair:
     def _unlist(self, row: ShardRow) -> None:
         """Take an empty shard that repair listed off the index: no change of a count will do it."""
         now = milliseconds(self._clock)
-        listed = row.look_at is not None and row.look_at <= now
+        listed = row.next_check is not None and row.next_check <= now
         if not listed or (row.ready, row.later, row.recount) != (0, 0, None):
             return
         if self._cursors.empty("later", (row.topic, row.epoch, row.shard)):
-            look_at = NEVER_MS if row.dead > 0 else None
-            self._rows.change_row(replace(row, look_at=look_at, backoff=0), row)
+            next_check = NEVER_MS if row.dead > 0 else None
+            self._rows.change_row(replace(row, next_check=next_check, backoff=0), row)
 
 
 def _sends(status: SubscriptionStatus, now: int) -> bool:

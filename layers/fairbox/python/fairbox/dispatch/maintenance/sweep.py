@@ -206,7 +206,7 @@ class Sweep:
 
 
 def _due(row: ShardRow, now: int) -> bool:
-    return row.look_at is None or row.look_at <= now
+    return row.next_check is None or row.next_check <= now
 
 
 def _place(row: ShardRow) -> tuple[str, int, int]:

@@ -62,7 +62,7 @@ class KeyOrder:
     lifted: list[DeferredKey] = field(default_factory=list)
     quiet: set[bytes] = field(default_factory=set)
     uncovered: set[str] = field(default_factory=set)
-    _held: dict[Place, dict[str, DeferredKey]] = field(default_factory=dict)
+    _deferred: dict[Place, dict[str, DeferredKey]] = field(default_factory=dict)
     _digests: dict[str, bytes] = field(default_factory=dict)
     _put_off: list[DeferredKey] = field(default_factory=list)
     _tried: list[tuple[StoredMessage, str]] = field(default_factory=list)
@@ -91,7 +91,7 @@ class KeyOrder:
     def all_wait(self, cursor: str) -> bool:
         """Whether every subscription waits for all messages behind an id."""
         return all(
-            any(e.id <= cursor for e in self._held.get((name, EVERY_KEY), {}).values())
+            any(e.id <= cursor for e in self._deferred.get((name, EVERY_KEY), {}).values())
             for name in self._digests.values()
         )
 
@@ -126,13 +126,13 @@ class KeyOrder:
 
     def _covering(self, entry: DeferredKey, message_id: str) -> Iterator[DeferredKey]:
         for key in (entry.key, EVERY_KEY):
-            for held in self._held.get((entry.subscription, key), {}).values():
-                if held.id <= message_id:
-                    yield held
+            for deferred in self._deferred.get((entry.subscription, key), {}).values():
+                if deferred.id <= message_id:
+                    yield deferred
 
     def lift(self, entry: DeferredKey) -> None:
         """Let the messages that an entry holds be sent."""
-        slots = self._held.get(entry.place, {})
+        slots = self._deferred.get(entry.place, {})
         if slots.get(_slot(entry)) == entry:  # else others hold the key by now
             del slots[_slot(entry)]
         self.lifted.append(entry)
@@ -147,7 +147,7 @@ class KeyOrder:
 
     def hold(self, entry: DeferredKey) -> None:
         """Hold a key back; if it is held already, from the smaller id on."""
-        slots = self._held.get(entry.place, {})
+        slots = self._deferred.get(entry.place, {})
         there = slots.get(_FIRST)
         if entry.state == "blocked":
             if there is not None and there.id == entry.id:
@@ -169,10 +169,10 @@ class KeyOrder:
         self._put(replace(entry, due=due))
 
     def _put(self, entry: DeferredKey) -> None:
-        self._held.setdefault(entry.place, {})[_slot(entry)] = entry
+        self._deferred.setdefault(entry.place, {})[_slot(entry)] = entry
 
     def _all(self) -> list[DeferredKey]:
-        return [e for slots in self._held.values() for e in slots.values()]
+        return [e for slots in self._deferred.values() for e in slots.values()]
 
     def admits(self, stored: StoredMessage, name: str, now: int) -> bool:
         """Return whether a message that a subscription lacks may be sent to it at `now` (ms).

@@ -239,9 +239,9 @@ class ResizeBarrier:
             keys.add(key)
             places |= {(name_digest(name), key) for name in message.lacking(names)}
         head = pages[0]
-        if len(pages) > 1 and head.held is not None:
-            keys |= {entry.key for entry in head.held.entries}
-        for entry in () if head.holds is None else head.holds.entries:
+        if len(pages) > 1 and head.claims is not None:
+            keys |= {entry.key for entry in head.claims.entries}
+        for entry in () if head.deferred is None else head.deferred.entries:
             if len(pages) > 1 or entry.state == "blocked":
                 keys.add(entry.key)
                 places.add(entry.place)
@@ -258,7 +258,7 @@ class ResizeBarrier:
             return []  # it may be of any key
         if head.last is None:
             return [head]
-        after = _behind_held(topic, head)
+        after = _behind_waiting(topic, head)
         if after:
             # up to there each message is held or follows a held one, and the row has those keys
             rest = self._store.read_lane("ready", *older, limit=_PAGE, after=after)
@@ -267,12 +267,12 @@ class ResizeBarrier:
         return []
 
 
-def _behind_held(topic: TopicState, head: ShardPage) -> str:
+def _behind_waiting(topic: TopicState, head: ShardPage) -> str:
     """Return the id up to which a lane's row has all keys; empty: it does not say."""
     if not topic.pushed:
         # keys that wait beside the row are not known
-        return "" if head.held is None or head.held.aside.count else head.held.after
-    holds = head.holds
-    if holds is None or holds.audience != audience_of(topic.subscription_names):
+        return "" if head.claims is None or head.claims.aside.count else head.claims.after
+    deferred = head.deferred
+    if deferred is None or deferred.audience != audience_of(topic.subscription_names):
         return ""
-    return "" if any(entry.whole for entry in holds.entries) else holds.start
+    return "" if any(entry.whole for entry in deferred.entries) else deferred.start

@@ -55,7 +55,7 @@ class OrderedVisits:
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
-        self._cutover = ResizeBarrier(dispatcher.store, dispatcher.clock)
+        self._barrier = ResizeBarrier(dispatcher.store, dispatcher.clock)
         self._deep: set[Shard] = set()  # shards in which visits begin far behind the head
 
     def visit(
@@ -72,17 +72,17 @@ class OrderedVisits:
         now = milliseconds(self._dispatcher.clock)
         page: ShardPage | None = None
         if shard in self._deep:
-            row, holds = store.holds(shard)
+            row, deferred = store.deferred(shard)
         else:
             page = store.read_lane("ready", *shard, limit=FIRST_PAGE + 1).before_newer()
-            row, holds = page.row, page.holds or DeferredKeys()
+            row, deferred = page.row, page.deferred or DeferredKeys()
         waits = NOTHING
-        if page is None or page.messages or holds.entries:
-            waits = self._cutover.waits(topic, shard, settled=row is not None and row.settled)
+        if page is None or page.messages or deferred.entries:
+            waits = self._barrier.waits(topic, shard, settled=row is not None and row.settled)
         if waits.everything:
             self._wait(shard, row, waits, now)
             return
-        read = (row, holds, waits)
+        read = (row, deferred, waits)
         begun = OrderedVisit(self._dispatcher, shard, topic, report, deadline, read)
         start = begun.start(now)
         if page is not None and page.last is None:
@@ -90,14 +90,14 @@ class OrderedVisits:
         elif start:
             self._deep.add(shard)
             page = None
-        if not holds.start:
+        if not deferred.start:
             self._deep.discard(shard)
         begun.run(start, page, doorbell, now)
 
     def _wait(self, shard: Shard, row: ShardRow | None, waits: Waits, now: int) -> None:
         """Come again when older shards may be done."""
         ring_at(self._dispatcher, shard, {-(-waits.again // 1000)})
-        if row is not None and (row.look_at or now + 1) <= now:
+        if row is not None and (row.next_check or now + 1) <= now:
             postpone_check(self._dispatcher.store, row, waits.again, now)
 
 
@@ -127,7 +127,7 @@ class OrderedVisit:
         self._report = report
         self._deadline = deadline
         self._row, self._base, waits = read
-        self._turns = KeyOrder(topic, self._base, dispatcher.rng, waits)
+        self._order = KeyOrder(topic, self._base, dispatcher.rng, waits)
         self._letters = BlockingLetters(dispatcher.store, topic, shard)
         self._ceiling: str | None = None  # the start that others wrote into the row meanwhile
         self._start = self._reach = ""  # reading began behind it; all is settled up to it
@@ -143,14 +143,14 @@ class OrderedVisit:
         minutes, or longer if much waits, since repair finds them too. And it is the head if the row
         is of other subscriptions than the topic has.
         """
-        holds = self._base
-        if not holds.start:
+        deferred = self._base
+        if not deferred.start:
             return ""
         ready = 0 if self._row is None else self._row.ready
         pause = max(_FROM_HEAD_MS, ready * _FROM_HEAD_MS_A_MESSAGE)
-        others = holds.audience != self._turns.audience
-        self._checking = others or now - holds.since >= min(pause, _FROM_HEAD_AT_MOST_MS)
-        return "" if self._checking else holds.start
+        others = deferred.audience != self._order.audience
+        self._checking = others or now - deferred.since >= min(pause, _FROM_HEAD_AT_MOST_MS)
+        return "" if self._checking else deferred.start
 
     def run(self, start: str, page: ShardPage | None, doorbell: Doorbell, now: int) -> None:
         """Try the entries that are due, then go on behind `start`; write down the held keys.
@@ -171,11 +171,11 @@ class OrderedVisit:
 
     def admits(self, stored: StoredMessage, name: str, now: int) -> bool:
         """Return whether a message that a subscription lacks may be sent to it at `now` (ms)."""
-        return self._turns.admits(stored, name, now)
+        return self._order.admits(stored, name, now)
 
     def may_die(self, stored: StoredMessage, died: frozenset[str]) -> bool:
         """Hold the key in the row before its message dies, if the topic says `block` (1 WRU)."""
-        blocks = self._turns.blocking(stored, died, milliseconds(self._clock))
+        blocks = self._order.blocking(stored, died, milliseconds(self._clock))
         if blocks is None:
             return False
         added = {(b.place, b.id): b for b in blocks}
@@ -183,30 +183,30 @@ class OrderedVisit:
             return True
         for _ in range(_CAS_TRIES):
             # even if the row has it: readers of the redriven message see a new version then
-            row = self._turns.row
+            row = self._order.row
             others = (e for e in row.entries if (e.place, e.id) not in added)
             changed = replace(row, entries=tuple(sorted((*others, *added.values()), key=_by_id)))
-            if row.audience != self._turns.audience:
-                changed = replace(changed, start="", audience=self._turns.audience)
-            theirs = self._store.write_holds(self._shard, changed, row.version)
+            if row.audience != self._order.audience:
+                changed = replace(changed, start="", audience=self._order.audience)
+            theirs = self._store.write_deferred(self._shard, changed, row.version)
             if theirs is None:
-                self._turns.row = replace(changed, version=row.version + 1)
+                self._order.row = replace(changed, version=row.version + 1)
                 return True
             self._adopt(theirs)
         return False
 
     def _retry(self, start: str, page: ShardPage | None, doorbell: Doorbell, now: int) -> None:
         """Try the due and the named messages, then the followers of delivered ones."""
-        turns, named = self._turns, {ref.id for ref in doorbell.refs}
-        probed = turns.digests(self._probed(now))
-        woken = turns.digests(self._topic.subscription_names) if doorbell.before > 0 else probed
+        order, named = self._order, {ref.id for ref in doorbell.refs}
+        probed = order.digests(self._probed(now))
+        woken = order.digests(self._topic.subscription_names) if doorbell.before > 0 else probed
         due = []
-        for entry in turns.due(now, named, woken):
+        for entry in order.due(now, named, woken):
             if entry.state == "blocked" and self._letters.block(entry):
-                turns.defer(entry, now + CHECK_MS)
+                order.defer(entry, now + CHECK_MS)
             else:
                 due.append(entry)
-        due = turns.free(due)
+        due = order.free(due)
         if not start:
             self._lift(due, page, now)
             return
@@ -215,10 +215,10 @@ class OrderedVisit:
         ids = {e.id for e in due if e.state == "waiting"} | {i for i in named if i <= start}
         if due or ids:
             self._try(due, ids, now)
-        self._followers([e for e in turns.lifted if e.id <= start], start)
+        self._followers([e for e in order.lifted if e.id <= start], start)
         if probing:  # a page shows more than the messages that were tried before
             for entry in probing:
-                turns.lift(entry)
+                order.lift(entry)
             self._followers(probing, _LANE_END)
 
     def _probed(self, now: int) -> set[str]:
@@ -229,14 +229,14 @@ class OrderedVisit:
 
     def _try(self, due: Sequence[DeferredKey], ids: set[str], now: int) -> None:
         """Send the first messages of these entries, and others that are named."""
-        turns = self._turns
+        order = self._order
         refs = [MessageRef(*self._shard, i) for i in sorted(ids)]
         found, unreadable = self._store.read(refs) if refs else ([], [])
         messages = readable(self._store, found, unreadable, self._report)
         self._catch_up(messages or due)
-        turns.heads = self._through(due, messages, now)
+        order.heads = self._through(due, messages, now)
         self._deliver(sorted(messages, key=lambda m: m.ref.id))
-        turns.lift_heads()
+        order.lift_heads()
 
     def _lift(self, due: Sequence[DeferredKey], page: ShardPage | None, now: int) -> None:
         """Lift the due entries: their messages are in the page from the head, or will be read."""
@@ -246,7 +246,7 @@ class OrderedVisit:
             through = self._through(read, lying, now)
             due = [e for e in due if e in through or e not in read]
         for entry in due:
-            self._turns.lift(entry)
+            self._order.lift(entry)
 
     def _catch_up(self, found: Sequence[object]) -> None:
         """Hold the keys that others hold since the row was read, if dead letters block (1 RRU).
@@ -255,8 +255,8 @@ class OrderedVisit:
         that its followers wait.
         """
         if found and self._topic.topic.on_dead == "block":
-            _, theirs = self._store.holds(self._shard)
-            if theirs.version != self._turns.row.version:
+            _, theirs = self._store.deferred(self._shard)
+            if theirs.version != self._order.row.version:
                 self._adopt(theirs)
 
     def _through(
@@ -265,7 +265,7 @@ class OrderedVisit:
         """Return the entries whose message may be sent or has gone for good; defer the others."""
         stuck = self._letters.stuck(due, messages)
         for entry in stuck:
-            self._turns.defer(entry, now)
+            self._order.defer(entry, now)
         return [e for e in due if e not in stuck]
 
     def _followers(self, entries: Sequence[DeferredKey], start: str) -> None:
@@ -273,7 +273,7 @@ class OrderedVisit:
         cursor = before(min((e.id for e in entries), default=start))
         limit = _FOLLOWERS
         while cursor < start:
-            free = [e for e in entries if not self._turns.covers(e, max(cursor, e.id))]
+            free = [e for e in entries if not self._order.covers(e, max(cursor, e.id))]
             if not free:
                 return
             if self._late():
@@ -299,13 +299,13 @@ class OrderedVisit:
     def _hold_back(self, entries: Sequence[DeferredKey], cursor: str, due: int) -> None:
         for entry in entries:
             first = max(entry.id, behind(cursor)) if cursor else entry.id
-            self._turns.hold(replace(entry, id=first, due=due, state="open"))
+            self._order.hold(replace(entry, id=first, due=due, state="open"))
 
     def _walk(self, page: ShardPage | None, now: int) -> None:
         """Read on, page by page, and send the messages that are not held."""
         cursor = self._reach
         growing = True
-        while not self._turns.all_wait(cursor):
+        while not self._order.all_wait(cursor):
             if self._late():
                 self._report.unfinished = True
                 break
@@ -318,21 +318,21 @@ class OrderedVisit:
             messages = readable(self._store, page.messages, page.unreadable, self._report)
             self._deliver(messages)
             growing = growing and self._advance(messages, now)
-            if page.last is None or page.newer or self._turns.uncovered:
-                self._report.unfinished |= bool(self._turns.uncovered)
+            if page.last is None or page.newer or self._order.uncovered:
+                self._report.unfinished |= bool(self._order.uncovered)
                 break
             cursor, page = page.last, None
         if self._report.unfinished and self._from_head:
-            self._open(self._turns.lifted, self._reach)
+            self._open(self._order.lifted, self._reach)
 
     def _advance(self, messages: Sequence[StoredMessage], now: int) -> bool:
         """Move `start` behind these messages; return whether the next page may move it on."""
         for stored in messages:
             young = time_of(stored.ref.id) > now - YOUNG_MS
-            if young or stored.ref.id in self._turns.uncovered:
+            if young or stored.ref.id in self._order.uncovered:
                 return False
             self._reach = stored.ref.id
-            self._passed += self._turns.keeps(stored)
+            self._passed += self._order.keeps(stored)
         return True
 
     def _late(self) -> bool:
@@ -344,50 +344,50 @@ class OrderedVisit:
         report = self._dispatcher.deliver(messages, deadline=self._deadline, order=self)
         self._report.deliveries.append(report)
         now = milliseconds(self._clock)
-        self._turns.lift_heads()
-        self._turns.learn(report, now, start=self._start, late=self._late())
+        self._order.lift_heads()
+        self._order.learn(report, now, start=self._start, late=self._late())
 
     def _adopt(self, theirs: DeferredKeys) -> None:
-        self._turns.adopt(theirs)
+        self._order.adopt(theirs)
         self._ceiling = min(theirs.start, theirs.start if self._ceiling is None else self._ceiling)
 
     def _next_row(self) -> DeferredKeys:
         """Return the row to write."""
-        row, entries = self._turns.row, self._turns.entries
+        row, entries = self._order.row, self._order.entries
         if not entries:
             return DeferredKeys(row.version)
         start = self._reach
-        if row.audience == self._turns.audience:
+        if row.audience == self._order.audience:
             start = max(start, row.start)
         if self._ceiling is not None:
             start = min(start, self._ceiling)
         since = self._begun if self._checking or not row.start else row.since
         return DeferredKeys(
-            row.version, entries, start, since if start else 0, self._turns.audience
+            row.version, entries, start, since if start else 0, self._order.audience
         )
 
     def _end(self) -> None:
         """Enqueue visits for waiting messages, then write the row: a crash costs an extra visit."""
         now = milliseconds(self._clock)
-        entries = self._turns.entries
+        entries = self._order.entries
         fresh = [e for e in entries if e not in self._base.entries]
         fresh = [e for e in fresh if e.state != "blocked" or e.due <= now]
-        rung = [e for e in fresh if not (e.whole and e.subscription in self._turns.quiet)]
+        rung = [e for e in fresh if not (e.whole and e.subscription in self._order.quiet)]
         seconds = {-(-e.due // 1000) for e in rung if e.due > now}
         if self._report.unfinished or any(e.due <= now for e in fresh):
             seconds = {0} | seconds
         ring_at(self._dispatcher, self._shard, seconds)
         self._write()
         row = self._row
-        if self._report.progress == 0 and row is not None and (row.look_at or now + 1) <= now:
+        if self._report.progress == 0 and row is not None and (row.next_check or now + 1) <= now:
             postpone_check(self._store, row, min((e.due for e in entries), default=0), now)
 
     def _write(self) -> None:
         for _ in range(_CAS_TRIES):
-            row, wanted = self._turns.row, self._next_row()
+            row, wanted = self._order.row, self._next_row()
             if not self._differs(row, wanted):
                 return
-            theirs = self._store.write_holds(self._shard, wanted, row.version)
+            theirs = self._store.write_deferred(self._shard, wanted, row.version)
             if theirs is None:
                 return
             self._adopt(theirs)

@@ -23,7 +23,7 @@ BYTES_IN_HAND: Final = 32 * 1024 * 1024
 """Bytes of fetched bodies, and of the copies that calls make; one call may exceed it alone."""
 SMALL_BODY: Final = 8 * 1024
 """Bytes of a body: calls whose bodies are all in place and no larger are not counted."""
-COPIES: Final = 4
+ENVELOPE_COPIES: Final = 4
 """Copies of a body in a call with an envelope: envelope, text, request, and what is sent of it."""
 
 _LONGEST_WAIT: Final = 60.0  # s, which a lock can wait for where there is no deadline
@@ -60,7 +60,7 @@ class BodiesInHand:
         self._limit = limit
         self._changed = threading.Condition()
         self.bodies: dict[MessageRef, _Body] = {}
-        self._copies = 0
+        self._envelopes = 0
         self._waiting: deque[object] = deque()
 
     @contextmanager
@@ -75,13 +75,15 @@ class BodiesInHand:
         away = {m.ref: m for m in messages if m.offloaded is not None and m.size <= limits.bytes}
         # a destination that takes every body sends it as it is
         enveloped = limits.bytes < MAX_BODY_BYTES
-        copies = COPIES * sum(min(m.size, limits.bytes) for m in messages) if enveloped else 0
-        bodies = self._take(away, copies, deadline)
+        envelopes = (
+            ENVELOPE_COPIES * sum(min(m.size, limits.bytes) for m in messages) if enveloped else 0
+        )
+        bodies = self._take(away, envelopes, deadline)
         try:
             yield {} if bodies is None else self._in_place(messages, bodies)
         finally:
             if bodies is not None:
-                self._give_back(bodies, copies)
+                self._give_back(bodies, envelopes)
 
     def forget(self) -> None:
         """Drop the bodies that no call holds: the delivery has ended."""
@@ -89,18 +91,18 @@ class BodiesInHand:
             self.bodies = {ref: body for ref, body in self.bodies.items() if body.users}
 
     def _take(
-        self, away: Mapping[MessageRef, StoredMessage], copies: int, deadline: float
+        self, away: Mapping[MessageRef, StoredMessage], envelopes: int, deadline: float
     ) -> Mapping[MessageRef, _Body] | None:
         turn = object()
         with self._changed:
             self._waiting.append(turn)
             try:
-                while not self._room(turn, away, copies):
+                while not self._room(turn, away, envelopes):
                     left = deadline - self._clock.now()
                     if left <= 0:
                         return None
                     self._changed.wait(min(left, _LONGEST_WAIT))
-                self._copies += copies
+                self._envelopes += envelopes
                 for ref, stored in away.items():
                     self.bodies.setdefault(ref, _Body(stored)).users += 1
                 return {ref: self.bodies[ref] for ref in away}
@@ -108,18 +110,18 @@ class BodiesInHand:
                 self._waiting.remove(turn)
                 self._changed.notify_all()
 
-    def _room(self, turn: object, away: Mapping[MessageRef, StoredMessage], copies: int) -> bool:
+    def _room(self, turn: object, away: Mapping[MessageRef, StoredMessage], envelopes: int) -> bool:
         """Whether a call may begin; makes room for it among the bodies that no call holds."""
-        more = copies + sum(m.size for ref, m in away.items() if ref not in self.bodies)
+        more = envelopes + sum(m.size for ref, m in away.items() if ref not in self.bodies)
         if not more:
             return True
-        held = {ref for ref, body in self.bodies.items() if body.users}
-        used = self._copies + sum(self.bodies[ref].stored.size for ref in held)
+        in_use = {ref for ref, body in self.bodies.items() if body.users}
+        used = self._envelopes + sum(self.bodies[ref].stored.size for ref in in_use)
         if self._waiting[0] is not turn or (used and used + more > self._limit):
             return False
-        for ref in [ref for ref in self.bodies if ref not in held and ref not in away]:
+        for ref in [ref for ref in self.bodies if ref not in in_use and ref not in away]:
             if (
-                more + self._copies + sum(b.stored.size for b in self.bodies.values())
+                more + self._envelopes + sum(b.stored.size for b in self.bodies.values())
                 <= self._limit
             ):
                 break
@@ -140,9 +142,9 @@ class BodiesInHand:
                 found[ref] = body.fetched
         return found
 
-    def _give_back(self, bodies: Mapping[MessageRef, _Body], copies: int) -> None:
+    def _give_back(self, bodies: Mapping[MessageRef, _Body], envelopes: int) -> None:
         with self._changed:
-            self._copies -= copies
+            self._envelopes -= envelopes
             for body in bodies.values():
                 body.users -= 1
             self._changed.notify_all()

@@ -47,17 +47,17 @@ class SubscriptionStatusStore(RateStore, Protocol):
         """
         ...
 
-    def standings(self, topic: str) -> tuple[Mapping[str, SubscriptionStatus], int]:
+    def statuses(self, topic: str) -> tuple[Mapping[str, SubscriptionStatus], int]:
         """Return a topic's subscriptions' status when it was read, and `announced_of` then."""
         ...
 
-    def read_standings(
+    def read_statuses(
         self, topic: str, subscriptions: Iterable[str]
     ) -> dict[str, SubscriptionStatus]:
         """Return the present status of these subscriptions (1 RRU each)."""
         ...
 
-    def write_standing(
+    def write_status(
         self,
         topic: str,
         name: str,
@@ -120,7 +120,7 @@ class Gate:
         self._clock = clock
         self._rng = rng
         self._rates = Rates(store, clock)
-        self._copies: dict[Name, _Copy] = {}
+        self._statuses: dict[Name, _Copy] = {}
         self._runs: dict[Name, int] = {}  # calls that failed in a row
         self._probes: dict[Name, SubscriptionStatus] = {}  # on their way from here
         self._events: list[CircuitEvent] = []
@@ -142,8 +142,8 @@ class Gate:
     def quiet_until(self, topic: TopicState) -> int:
         """Return when the first of a topic's circuits may be probed (ms); 0: nobody knows."""
         with self._lock:
-            copies = [self._copy(topic.topic.name, s.name) for s in topic.subscriptions]
-        return min((s.until for s in copies if not s.ready and not s.paused), default=0)
+            statuses = [self._copy(topic.topic.name, s.name) for s in topic.subscriptions]
+        return min((s.until for s in statuses if not s.ready and not s.paused), default=0)
 
     def next_probes(self, topic: TopicState) -> dict[str, int]:
         """Return by subscription that is not ready when it may be probed (ms).
@@ -151,10 +151,10 @@ class Gate:
         0: nobody knows, because it is paused.
         """
         with self._lock:
-            copies = {s.name: self._copy(topic.topic.name, s.name) for s in topic.subscriptions}
+            statuses = {s.name: self._copy(topic.topic.name, s.name) for s in topic.subscriptions}
         return {
             name: 0 if status.paused else status.until
-            for name, status in copies.items()
+            for name, status in statuses.items()
             if not status.ready
         }
 
@@ -245,7 +245,7 @@ class Gate:
         return drained
 
     def _copy(self, topic: str, name: str) -> SubscriptionStatus:
-        copy = self._copies.get((topic, name))
+        copy = self._statuses.get((topic, name))
         return NEW if copy is None else copy.status
 
     def _update(self, topic: str, names: Sequence[str], now: int) -> None:
@@ -253,19 +253,19 @@ class Gate:
         announced = self._store.announced_of(topic)
         stale = []
         for name in names:
-            copy = self._copies.get((topic, name))
+            copy = self._statuses.get((topic, name))
             if copy is None or copy.announced != announced:
-                loaded, at = self._store.standings(topic)
+                loaded, at = self._store.statuses(topic)
                 if at == announced:
                     status = loaded.get(name, NEW)
-                    self._copies[topic, name] = _Copy(status, announced, now)
+                    self._statuses[topic, name] = _Copy(status, announced, now)
                     continue
             if copy is None or copy.announced != announced or _may_have_changed(copy, now):
                 stale.append(name)
         if stale:
-            found = self._store.read_standings(topic, stale)
+            found = self._store.read_statuses(topic, stale)
             for name in stale:
-                self._copies[topic, name] = _Copy(found.get(name, NEW), announced, now)
+                self._statuses[topic, name] = _Copy(found.get(name, NEW), announced, now)
 
     def _pass(self, name: Name, line: list[Job]) -> list[Job]:
         """Return the jobs that a circuit admits: all, or one as a probe that nobody has tried."""
@@ -286,9 +286,9 @@ class Gate:
         self, name: Name, after: SubscriptionStatus, before: SubscriptionStatus, *, announce: bool
     ) -> bool:
         """Write its status; return whether the row has it now: others may have been faster."""
-        there = self._store.write_standing(*name, after, before, announce=announce)
+        there = self._store.write_status(*name, after, before, announce=announce)
         now = milliseconds(self._clock)
-        self._copies[name] = _Copy(there or NEW, self._store.announced_of(name[0]), now)
+        self._statuses[name] = _Copy(there or NEW, self._store.announced_of(name[0]), now)
         return there == after
 
     def _count(self, name: Name, outcome: Outcome, ref: MessageRef) -> None:
@@ -348,7 +348,7 @@ class Gate:
 def _may_have_changed(copy: _Copy, now: int) -> bool:
     """Whether others may have changed a status unannounced; closed circuits never change so."""
     closed = copy.status.circuit == "closed"
-    return not closed and copy.status.wants_look(copy.read_at, now)
+    return not closed and copy.status.is_stale(copy.read_at, now)
 
 
 def _probe(line: Sequence[Job]) -> Job:

@@ -36,7 +36,7 @@ class CircuitWatch:
             self._known = {
                 (state.topic.name, name): status
                 for state in self._load()
-                for name, status in state.standings.items()
+                for name, status in state.statuses.items()
                 if not status.ready
             }
             self._announced = announced

@@ -162,21 +162,21 @@ class Sender:
             more: gives further jobs of the same line, as soon as it has room for them.
         """
         groups = None if apart else GROUPS
-        turns = _Sending(self._open, self._clock, self._readiness, jobs, groups)
+        sending = _Sending(self._open, self._clock, self._readiness, jobs, groups)
         slow = self._slow if from_stream else self._slow_visits if shared else None
-        make_call = partial(self._call, turns, (deadline, timeout), slow)
+        make_call = partial(self._call, sending, (deadline, timeout), slow)
 
         def begin() -> list[Call]:
             if self._clock.now() >= deadline:
                 return []
             if shared:
-                turns.end_grace()
+                sending.end_grace()
             if more is not None:
-                turns.add(more(turns.outcomes, wanted=turns.wants_more))
+                sending.add(more(sending.outcomes, wanted=sending.wants_more))
             calls: list[Call] = []
-            while cycle := list(turns.cycles.cycle()):
+            while cycle := list(sending.cycles.cycle()):
                 calls += [partial(make_call, line, call) for line, call in cycle]
-                if not turns.in_flight:
+                if not sending.in_flight:
                     break  # each line has its one call
             return calls
 
@@ -185,20 +185,22 @@ class Sender:
         finally:
             if self._bodies.bodies:
                 self._bodies.forget()
-        return Sent(turns.outcomes, turns.handed_over() if shared else [])
+        return Sent(sending.outcomes, sending.handed_over() if shared else [])
 
     def _call(
         self,
-        turns: _Sending,
+        sending: _Sending,
         times: tuple[float, float],
         slow: SlowDestinations | None,
         line: str,
         call: list[Job],
     ) -> Finish:
         """Make a call; return the function that handles its outcomes."""
-        if line in turns.in_flight and turns.stopped(line, call):  # while it waited for a thread
-            return partial(turns.answered, line, call, {})
-        timed = _Timed(turns.destinations[line], self._clock)
+        if line in sending.in_flight and sending.stopped(
+            line, call
+        ):  # while it waited for a thread
+            return partial(sending.answered, line, call, {})
+        timed = _Timed(sending.destinations[line], self._clock)
         outcomes = self.send_call(timed, call, *times)
         ended = self._clock.now()
 
@@ -206,9 +208,9 @@ class Sender:
             for pace in (self._slow, self._slow_visits) if slow is not self._slow else (slow,):
                 if timed.seconds is not None:
                     pace.took(line, timed.seconds, ended, waited=pace is slow)
-            turns.answered(line, call, outcomes)
+            sending.answered(line, call, outcomes)
             if slow is not None and slow.slow(line, ended):
-                turns.drop(line)
+                sending.drop(line)
 
         return finish
 

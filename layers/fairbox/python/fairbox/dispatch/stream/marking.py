@@ -520,13 +520,13 @@ def _with_next_check(
     first: int,
 ) -> ShardRow:
     if (after.ready, after.later, after.recount) == (0, 0, None):
-        look = NEVER_MS if after.dead > 0 else None
-        return replace(after, look_at=look, backoff=0) if after != before else after
-    look = after.look_at if after.look_at != NEVER_MS else None
-    if look is None:
-        look = first
+        check = NEVER_MS if after.dead > 0 else None
+        return replace(after, next_check=check, backoff=0) if after != before else after
+    check = after.next_check if after.next_check != NEVER_MS else None
+    if check is None:
+        check = first
         if pushed and after.ready <= 0 and earliest is not None:
-            look = max(earliest, now)
-    if pushed and earliest is not None and earliest < look:
-        look = max(earliest, now)
-    return replace(after, look_at=look) if look != after.look_at else after
+            check = max(earliest, now)
+    if pushed and earliest is not None and earliest < check:
+        check = max(earliest, now)
+    return replace(after, next_check=check) if check != after.next_check else after

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from fairbox.model.topics import TopicState
 
 DISPATCHER_COPY_SECONDS: Final = 1.0
-MAX_COPIES: Final = 5_000
+MAX_TOPICS: Final = 5_000
 """Topics that a process keeps: some 1.3 KB each. The oldest copy makes room for another."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Copy:
+class _Cached:
     """A copy of a topic.
 
     Attributes:
@@ -44,8 +44,8 @@ class _Copy:
     compared: bool = False
 
 
-class _Copies:
-    """Copies by name, at most `MAX_COPIES`, and the changes up to which they are right.
+class _Cache:
+    """Copies by name, at most `MAX_TOPICS`, and the changes up to which they are right.
 
     Changes of other topics keep a copy. A change of the copies is a new dictionary: what another
     thread is just reading goes into the old one, and never outlives its change.
@@ -54,7 +54,7 @@ class _Copies:
     def __init__(self, table: TopicTable) -> None:
         self._table = table
         self._lock = threading.Lock()
-        self.by_name: dict[str, _Copy] = {}
+        self.by_name: dict[str, _Cached] = {}
         self.changes: TopicChanges | None = None
 
     def follow(self, changes: TopicChanges) -> frozenset[bytes] | None:
@@ -65,24 +65,24 @@ class _Copies:
                 self.by_name = {}
             elif changed:
                 self.by_name = {
-                    name: copy
-                    for name, copy in self.by_name.items()
+                    name: cached
+                    for name, cached in self.by_name.items()
                     if topic_digest(name) not in changed
                 }
             self.changes = changes
         return changed
 
-    def keep(self, by_name: dict[str, _Copy], copies: Mapping[str, _Copy]) -> None:
+    def keep(self, by_name: dict[str, _Cached], topics: Mapping[str, _Cached]) -> None:
         """Put copies into the dictionary that was there before they were read."""
         with self._lock:
-            by_name |= copies
-            while len(by_name) > MAX_COPIES:
+            by_name |= topics
+            while len(by_name) > MAX_TOPICS:
                 del by_name[next(iter(by_name))]
 
     def drop(self, name: str) -> None:
         """Drop one copy."""
         with self._lock:
-            self.by_name = {n: copy for n, copy in self.by_name.items() if n != name}
+            self.by_name = {n: cached for n, cached in self.by_name.items() if n != name}
 
     def read(self, name: str) -> dict[str, TopicState | None]:
         """Read a topic, and those behind it that cost nothing more; None: there is no such."""
@@ -98,7 +98,7 @@ class DispatcherTopics:
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
-        self._copies = _Copies(tables.topics)
+        self._cache = _Cache(tables.topics)
         self._checked = float("-inf")
         self._row: Mapping[str, Any] = {}
         self._stamps: dict[bytes, int] = {}
@@ -112,12 +112,12 @@ class DispatcherTopics:
     @property
     def version(self) -> int:
         """The number of changes of topics and subscriptions, at the last refresh."""
-        return -1 if self._copies.changes is None else self._copies.changes.version
+        return -1 if self._cache.changes is None else self._cache.changes.version
 
     @property
     def announced(self) -> int:
         """The number of opened circuits and changed pauses, at the last refresh."""
-        return 0 if self._copies.changes is None else self._copies.changes.announced
+        return 0 if self._cache.changes is None else self._cache.changes.announced
 
     def refresh(self) -> None:
         """Compare the version row when the last time is over 1 s ago; drop old copies."""
@@ -129,8 +129,8 @@ class DispatcherTopics:
         )
         self._row = answer.get("Item", {})
         changes = read_changes(self._row)
-        changed = self._copies.follow(changes)
-        if changed is None or len(self._stamps) > MAX_COPIES:
+        changed = self._cache.follow(changes)
+        if changed is None or len(self._stamps) > MAX_TOPICS:
             self._floor, self._stamps = changes.total, {}
         elif changed:
             self._stamps = self._stamps | dict.fromkeys(changed, changes.total)
@@ -146,17 +146,17 @@ class DispatcherTopics:
 
     def with_stamp(self, name: str) -> tuple[TopicState | None, int]:
         """Return the topic, and its `stamp` as it was before the topic was read."""
-        by_name = self._copies.by_name
-        copy = by_name.get(name)
-        if copy is None:
+        by_name = self._cache.by_name
+        cached = by_name.get(name)
+        if cached is None:
             stamps, floor = self._stamps, self._floor
-            copies = {
-                found: _Copy(state, max(floor, stamps.get(topic_digest(found), 0)))
-                for found, state in self._copies.read(name).items()
+            topics = {
+                found: _Cached(state, max(floor, stamps.get(topic_digest(found), 0)))
+                for found, state in self._cache.read(name).items()
             }
-            copy = copies[name]
-            self._copies.keep(by_name, copies)
-        return copy.state, copy.stamp
+            cached = topics[name]
+            self._cache.keep(by_name, topics)
+        return cached.state, cached.stamp
 
 
 class ProducerTopics:
@@ -169,7 +169,7 @@ class ProducerTopics:
     def __init__(self, table: TopicTable, calls: Calls) -> None:
         self._table = table
         self._clock = calls.clock
-        self._copies = _Copies(table)
+        self._cache = _Cache(table)
         self._compared = float("-inf")
 
     def get(self, name: str) -> TopicState:
@@ -179,47 +179,47 @@ class ProducerTopics:
             UnknownTopic: there is none of this name.
         """
         now = self._clock.now()
-        copy = self._copies.by_name.get(name)
-        if copy is None or not self._fresh(copy, now):
-            copy = self._renewed(name, now)
-        if copy.state is None:
+        cached = self._cache.by_name.get(name)
+        if cached is None or not self._fresh(cached, now):
+            cached = self._renewed(name, now)
+        if cached.state is None:
             raise UnknownTopic(name)
-        return copy.state
+        return cached.state
 
     def forget(self, name: str) -> None:
         """Drop the copy, after a change made here."""
-        self._copies.drop(name)
+        self._cache.drop(name)
 
-    def _fresh(self, copy: _Copy, now: float) -> bool:
-        at = max(copy.at, self._compared) if copy.compared else copy.at
+    def _fresh(self, cached: _Cached, now: float) -> bool:
+        at = max(cached.at, self._compared) if cached.compared else cached.at
         return 0 <= now - at < PRODUCER_COPY_SECONDS
 
-    def _renewed(self, name: str, now: float) -> _Copy:
+    def _renewed(self, name: str, now: float) -> _Cached:
         """Compare the version row, unless that was done lately; read the topic if need be."""
-        if self._copies.by_name and not 0 <= now - self._compared < PRODUCER_COPY_SECONDS:
+        if self._cache.by_name and not 0 <= now - self._compared < PRODUCER_COPY_SECONDS:
             self._compare(now)
-            copy = self._copies.by_name.get(name)
-            if copy is not None and self._fresh(copy, now):
-                return copy
-        by_name = self._copies.by_name
-        compared = self._copies.changes is not None
-        copies = {
-            found: _Copy(state, at=now, compared=compared)
-            for found, state in self._copies.read(name).items()
+            cached = self._cache.by_name.get(name)
+            if cached is not None and self._fresh(cached, now):
+                return cached
+        by_name = self._cache.by_name
+        compared = self._cache.changes is not None
+        topics = {
+            found: _Cached(state, at=now, compared=compared)
+            for found, state in self._cache.read(name).items()
         }
-        copy = copies[name]
-        if copy.state is None:
-            del copies[name]  # whoever creates the topic may use it at once
-            self._copies.drop(name)
-        self._copies.keep(by_name, copies)
-        return copy
+        cached = topics[name]
+        if cached.state is None:
+            del topics[name]  # whoever creates the topic may use it at once
+            self._cache.drop(name)
+        self._cache.keep(by_name, topics)
+        return cached
 
     def _compare(self, now: float) -> None:
         """Drop the copies that changed; the first time, those that nothing can be known of stay."""
-        first = self._copies.changes is None
+        first = self._cache.changes is None
         changes = self._table.changes()
-        kept = self._copies.by_name
-        self._copies.follow(changes)
+        kept = self._cache.by_name
+        self._cache.follow(changes)
         if first:
-            self._copies.by_name = kept
+            self._cache.by_name = kept
         self._compared = now

@@ -1,6 +1,6 @@
-"""Looks at what receives have passed: ended claims, delayed messages, and what nobody filed.
+"""Reclaim of messages that receives have passed: their claim has ended, or they are due now.
 
-One consumer at a time looks at a shard, under a lease in the shard's hint. It reads the segments
+One consumer at a time checks a shard, under a lease in the shard's hint. It reads the segments
 that have ended, claims what is free in them, and files again what is still held. Once a minute it
 also scans the lane from its head, because segments may be missing: a write was lost, or clocks were
 apart.
@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Final
 
 from fairbox.codec.keys import due_sk, message_sk
 from fairbox.codec.segments import segment_of
-from fairbox.dispatch.relay import RECEIVES_LOOK_MS
+from fairbox.dispatch.relay import RECEIVES_CHECK_MS
 from fairbox.errors import FAILED
 from fairbox.model.clock import milliseconds
-from fairbox.model.segments import Held, Segment, joined, segments_of
-from fairbox.model.stored_messages import MAX_LOOK_MS
+from fairbox.model.segments import ClaimEnd, Segment, joined, segments_of
+from fairbox.model.stored_messages import MAX_CHECK_AHEAD_MS
 from fairbox.queue.ports import HintMove
 from fairbox.queue.read_window import MOVE_OVER, Window
 from fairbox.queue.shard_rotation import Reading
@@ -35,24 +35,24 @@ if TYPE_CHECKING:
     from fairbox.queue.ports import ClaimStore, Shard
     from fairbox.queue.read_window import Ask, LaneReader, Room
 
-_LEASE_MS: Final = 1_500  # after which another process looks, because the first may have died
+_LEASE_MS: Final = 1_500  # after which another process checks, because the first may have died
 _SCAN_LEASE_MS: Final = 5_000  # the same of a scan, which goes on from receive to receive
-_APART_MS: Final = 500  # between looks that are not called for
+_APART_MS: Final = 500  # between checks that are not called for
 _SETTLED_MS: Final = 2_000  # how long ago a delayed message was due, to be passed
 _SCAN_SHARE: Final = 0.5  # of the room of a receive
 _TRIES: Final = 4
 
 
 @dataclass(slots=True)
-class _Look:
-    """A look under way.
+class _Run:
+    """A check of one shard under way.
 
     Attributes:
         ask, room: the request, and the units left.
         now: when it began (ms).
         taken: the messages claimed.
         filed: the segments to file.
-        next: times of the next look (ms), of which the first counts.
+        next: times of the next check (ms), of which the first counts.
         reading: how far the receive has read the shard.
     """
 
@@ -70,8 +70,8 @@ class _Look:
         return self.ask.wanted - len(self.taken)
 
 
-class Looks:
-    """The looks of one process.
+class Reclaim:
+    """The checks that one process makes.
 
     Args:
         store: the tables.
@@ -91,15 +91,15 @@ class Looks:
         self._scans: dict[Shard, tuple[OpenLane, str]] = {}
 
     def due(self, shard: Shard, hint: Hint) -> bool:
-        """Whether a look is due, or this process is in the middle of a scan."""
-        return shard in self._scans or hint.look_due(milliseconds(self._clock))
+        """Whether a check is due, or this process is in the middle of a scan."""
+        return shard in self._scans or hint.check_due(milliseconds(self._clock))
 
     def scans(self, shard: Shard) -> bool:
         """Whether this process is in the middle of a scan."""
         return shard in self._scans
 
-    def look(self, ask: Ask, hint: Hint, room: Room, reading: Reading) -> tuple[list[Taken], Hint]:
-        """Look at a shard, unless another process does; return messages and the hint (2 WRU).
+    def run(self, ask: Ask, hint: Hint, room: Room, reading: Reading) -> tuple[list[Taken], Hint]:
+        """Check a shard, unless another process does; return messages and the hint (2 WRU).
 
         A scan that this process has begun goes on without a write, until its lease is to be renewed
         or it ends.
@@ -108,12 +108,12 @@ class Looks:
             Throttled, Unavailable: messages claimed without an answer are visible again in time.
         """
         now = milliseconds(self._clock)
-        look = _Look(ask, room, now, reading=reading)
-        if not hint.look_due(now):
-            return look.taken, self._scan_on(look, hint)
+        run = _Run(ask, room, now, reading=reading)
+        if not hint.check_due(now):
+            return run.taken, self._scan_on(run, hint)
         scans = ask.shard in self._scans or hint.scan_due(now)
         scan_at = now + _SCAN_LEASE_MS if scans else hint.scan_at
-        leased = replace(hint, look_at=now + _LEASE_MS, scan_at=scan_at)
+        leased = replace(hint, next_check=now + _LEASE_MS, scan_at=scan_at)
         there = self._store.move_hint(HintMove(ask.shard, hint, leased))
         if there is not None:
             self._scans.pop(ask.shard, None)
@@ -123,36 +123,36 @@ class Looks:
             steps.reverse()
         after = leased
         for step in steps:
-            after = step(look, hint, after)
+            after = step(run, hint, after)
         if scans:
-            after = self._scan(look, after)
-        return look.taken, self._end(look, leased, after)
+            after = self._scan(run, after)
+        return run.taken, self._end(run, leased, after)
 
-    def _scan_on(self, look: _Look, hint: Hint) -> Hint:
-        """Go on with a scan between looks; return the hint."""
-        shard = look.ask.shard
-        after = self._scan(look, hint)
-        self._store.file_segments(shard, look.filed)
-        if after == hint and hint.scan_at > look.now + _SCAN_LEASE_MS // 2:
+    def _scan_on(self, run: _Run, hint: Hint) -> Hint:
+        """Go on with a scan between checks; return the hint."""
+        shard = run.ask.shard
+        after = self._scan(run, hint)
+        self._store.file_segments(shard, run.filed)
+        if after == hint and hint.scan_at > run.now + _SCAN_LEASE_MS // 2:
             return hint
-        scan_at = look.now + _SCAN_LEASE_MS if after == hint else after.scan_at
-        look_at = min([hint.look_at or look.now, *(segment.end for segment in look.filed)])
-        after = replace(hint, scan_at=scan_at, look_at=look_at)
+        scan_at = run.now + _SCAN_LEASE_MS if after == hint else after.scan_at
+        next_check = min([hint.next_check or run.now, *(segment.end for segment in run.filed)])
+        after = replace(hint, scan_at=scan_at, next_check=next_check)
         return self._store.move_hint(HintMove(shard, hint, after)) or after
 
-    def _segments(self, look: _Look, hint: Hint, after: Hint) -> Hint:
+    def _segments(self, run: _Run, hint: Hint, after: Hint) -> Hint:
         """Read the stretches whose claims have ended; return the hint with what was checked."""
-        if hint.look_at is None:
-            return replace(after, checked=look.now - 1)  # nobody has filed anything yet
+        if hint.next_check is None:
+            return replace(after, checked=run.now - 1)  # nobody has filed anything yet
         # a time in the future was written under another clock
-        ahead = hint.checked > look.now + MAX_LOOK_MS
-        checked = look.now - MAX_LOOK_MS if ahead else hint.checked
-        found, more = self._store.segments(look.ask.shard, checked)
-        ended = [segment for segment in found if segment.end <= look.now]
+        ahead = hint.checked > run.now + MAX_CHECK_AHEAD_MS
+        checked = run.now - MAX_CHECK_AHEAD_MS if ahead else hint.checked
+        found, more = self._store.segments(run.ask.shard, checked)
+        ended = [segment for segment in found if segment.end <= run.now]
         if len(ended) < len(found):
-            look.next.append(found[len(ended)].end)
+            run.next.append(found[len(ended)].end)
         elif more:
-            look.next.append(look.now)
+            run.next.append(run.now)
             last = ended[-1].end
             # those behind may end at the same time
             if ended[0].end < last:
@@ -166,77 +166,77 @@ class Looks:
             for stretch in joined(segment for segment in ended if segment.lane == lane)
         ]
         for stretch in stretches:
-            self._read(look, stretch, checked)
+            self._read(run, stretch, checked)
         return replace(after, checked=checked)
 
-    def _read(self, look: _Look, stretch: Segment, checked: int) -> None:
+    def _read(self, run: _Run, stretch: Segment, checked: int) -> None:
         """Claim what is free in a stretch; file what is held, and what was not read."""
         window = Window(stretch.lane, cursor=stretch.after, upto=stretch.last)
-        again = max(look.now, checked + 1)
-        held: list[Held] = []
-        while look.wanted > 0 and not window.ended:
+        again = max(run.now, checked + 1)
+        passed: list[ClaimEnd] = []
+        while run.wanted > 0 and not window.ended:
             known = len(window.seen)
-            free = self._reader.read(window, look.ask, look.room)
+            free = self._reader.read(window, run.ask, run.room)
             if free is None:
                 break
-            ends = self._claim(look, free)
+            ends = self._claim(run, free)
             for stored in window.seen[known:]:
-                until = ends.get(stored.ref) or stored.held_until(look.now) or again
-                held.append(Held(_key(stored), max(until, again)))
-        look.filed += segments_of(held, stretch.after)
+                until = ends.get(stored.ref) or stored.claimed_until(run.now) or again
+                passed.append(ClaimEnd(_key(stored), max(until, again)))
+        run.filed += segments_of(passed, stretch.after)
         if not window.ended:
-            look.filed.append(Segment(again, window.cursor, stretch.last))
+            run.filed.append(Segment(again, window.cursor, stretch.last))
 
-    def _later(self, look: _Look, hint: Hint, after: Hint) -> Hint:
+    def _later(self, run: _Run, hint: Hint, after: Hint) -> Hint:
         """Claim delayed messages that are due; return the hint behind those that are held."""
-        if look.wanted <= 0:
-            look.next.append(look.now)  # a receive that finds nothing else must not miss them
+        if run.wanted <= 0:
+            run.next.append(run.now)  # a receive that finds nothing else must not miss them
             return after
         # a place in the future was written under another clock
-        start = hint.later if hint.later < due_sk(look.now) else ""
-        reading = look.reading
+        start = hint.later if hint.later < due_sk(run.now) else ""
+        reading = run.reading
         window = Window("later", cursor=max(start, reading.later))
-        passed = [reading.later_ends] if reading.later_ends else []
-        look.next += passed
-        free = self._reader.read(window, look.ask, look.room)
+        returns = [reading.later_ends] if reading.later_ends else []
+        run.next += returns
+        free = self._reader.read(window, run.ask, run.room)
         if free is None:
-            look.next.append(look.now)
+            run.next.append(run.now)
             return after
-        ends = self._claim(look, free)
-        held: list[Held] = []
+        ends = self._claim(run, free)
+        passed: list[ClaimEnd] = []
         for stored in window.seen:
-            until = ends.get(stored.ref) or stored.held_until(look.now)
-            settled = (stored.ref.due or 0) <= look.now - _SETTLED_MS
+            until = ends.get(stored.ref) or stored.claimed_until(run.now)
+            settled = (stored.ref.due or 0) <= run.now - _SETTLED_MS
             if until is None or not settled:
                 break
-            held.append(Held(_key(stored), max(until, hint.checked + 1)))
-        # the hint passes nothing that this look has not seen
-        passes = len(held) >= MOVE_OVER and reading.later <= start
+            passed.append(ClaimEnd(_key(stored), max(until, hint.checked + 1)))
+        # the hint passes nothing that this check has not seen
+        passes = len(passed) >= MOVE_OVER and reading.later <= start
         if passes:
-            look.filed += segments_of(held, start)
-            after = replace(after, later=held[-1].key)
+            run.filed += segments_of(passed, start)
+            after = replace(after, later=passed[-1].key)
         times = [
-            ends.get(stored.ref) or stored.held_until(look.now) or stored.ref.due or 0
-            for stored in window.seen[len(held) if passes else 0 :]
+            ends.get(stored.ref) or stored.claimed_until(run.now) or stored.ref.due or 0
+            for stored in window.seen[len(passed) if passes else 0 :]
         ]
-        look.next += times
+        run.next += times
         reading.later, reading.later_ends = "", 0
         if not window.ended:
             # the next visit of this receive goes on here, and remembers when to come back
             reading.later = window.cursor
-            reading.later_ends = min([*times, *passed], default=0)
-            look.next.append(look.now)
+            reading.later_ends = min([*times, *returns], default=0)
+            run.next.append(run.now)
         return after
 
-    def _scan(self, look: _Look, after: Hint) -> Hint:
+    def _scan(self, run: _Run, after: Hint) -> Hint:
         """Go on with the scan of what lies before the places in both lanes.
 
         Returns:
             The hint with the time of the next scan, if this one has ended.
         """
-        shard = look.ask.shard
+        shard = run.ask.shard
         begun, place = self._scans.pop(shard, ("ready", ""))
-        spare = look.room.all * (1 - _SCAN_SHARE)
+        spare = run.room.all * (1 - _SCAN_SHARE)
         lanes: tuple[tuple[OpenLane, str], ...] = (("ready", after.after), ("later", after.later))
         for lane, upto in lanes:
             if not upto or (lane, begun) == ("ready", "later"):
@@ -244,52 +244,56 @@ class Looks:
             window = Window(lane, cursor=place if lane == begun else "", upto=upto)
             while not window.ended:
                 cursor = window.cursor
-                free = self._reader.read(window, look.ask, look.room, spare=spare)
-                ends = self._claim(look, free or [])
-                look.filed += [segment_of(m.ref, ends[m.ref]) for m in free or [] if m.ref in ends]
+                free = self._reader.read(window, run.ask, run.room, spare=spare)
+                ends = self._claim(run, free or [])
+                run.filed += [segment_of(m.ref, ends[m.ref]) for m in free or [] if m.ref in ends]
                 if free is None or any(m.ref not in ends for m in free):
                     self._scans[shard] = lane, cursor
                     return after
-        return replace(after, scan_at=look.now + RECEIVES_LOOK_MS)
+        return replace(after, scan_at=run.now + RECEIVES_CHECK_MS)
 
-    def _claim(self, look: _Look, free: Sequence[StoredMessage]) -> dict[MessageRef, int]:
+    def _claim(self, run: _Run, free: Sequence[StoredMessage]) -> dict[MessageRef, int]:
         """Claim messages as far as they are wanted; return until when each is held (ms)."""
         claimed = self._claimer.claim(
-            free, look.wanted, look.ask.visibility, consumer=look.ask.consumer
+            free, run.wanted, run.ask.visibility, consumer=run.ask.consumer
         )
-        look.taken += claimed.taken
+        run.taken += claimed.taken
         return claimed.ends()
 
-    def _end(self, look: _Look, leased: Hint, after: Hint) -> Hint:
-        """File segments, and write what was checked and when to look again; return the hint."""
-        shard = look.ask.shard
+    def _end(self, run: _Run, leased: Hint, after: Hint) -> Hint:
+        """File segments, and write what was checked and when to check again; return the hint."""
+        shard = run.ask.shard
         try:
-            self._store.file_segments(shard, look.filed)
+            self._store.file_segments(shard, run.filed)
         except FAILED:
-            if look.taken:
+            if run.taken:
                 return leased  # when the lease ends, the same segments are read again
             raise
-        times = [segment.end for segment in look.filed] + look.next
-        called = [time for time in times if time <= look.now + 1]
-        soonest = look.now if called else look.now + _APART_MS
-        bound = max(soonest, min([*times, look.now + RECEIVES_LOOK_MS]))
-        after = replace(after, look_at=bound)
+        times = [segment.end for segment in run.filed] + run.next
+        called = [time for time in times if time <= run.now + 1]
+        soonest = run.now if called else run.now + _APART_MS
+        bound = max(soonest, min([*times, run.now + RECEIVES_CHECK_MS]))
+        after = replace(after, next_check=bound)
         before = leased
         for _ in range(_TRIES):
             there = self._store.move_hint(HintMove(shard, before, after))
             if there is None:
                 return after
             if there.checked != leased.checked:
-                return there  # another process was called to look, and was faster
-            # receives have moved on meanwhile, or called for a look
-            look_at = bound if there.look_at == leased.look_at else min(bound, there.look_at or 0)
+                return there  # another process was called to check, and was faster
+            # receives have moved on meanwhile, or called for a check
+            next_check = (
+                bound
+                if there.next_check == leased.next_check
+                else min(bound, there.next_check or 0)
+            )
             later = after.later if there.later == leased.later else there.later
             before = there
-            after = replace(after, after=there.after, look_at=look_at, later=later)
-        # others kept moving the hint: they look soon, and read the same segments again
+            after = replace(after, after=there.after, next_check=next_check, later=later)
+        # others kept moving the hint: they check soon, and read the same segments again
         topic, epoch, number = shard
-        self._store.lower_looks(topic, epoch, {number: bound})
-        return replace(before, look_at=min(bound, before.look_at or bound))
+        self._store.lower_checks(topic, epoch, {number: bound})
+        return replace(before, next_check=min(bound, before.next_check or bound))
 
 
 def _key(stored: StoredMessage) -> str:

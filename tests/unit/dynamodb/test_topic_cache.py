@@ -11,9 +11,9 @@ from fairbox import Message, Subscription, Topic, UnknownTopic
 from fairbox.codec import attributes as attr
 from fairbox.codec.keys import version_key
 from fairbox.codec.topic_changes import read_changes
-from fairbox.dynamodb import topic_copies
+from fairbox.dynamodb import topic_cache
+from fairbox.dynamodb.topic_cache import MAX_TOPICS, ProducerTopics
 from fairbox.dynamodb.topic_changes import change_update
-from fairbox.dynamodb.topic_copies import MAX_COPIES, ProducerTopics
 from fairbox.dynamodb.topics import NEAR_ROWS
 from fairbox.model.busiest_topics import BUSIEST, TROUBLED, BusiestTopics
 from fairbox.model.subscription_status import NEW
@@ -158,9 +158,9 @@ class TestDispatchers:
         app.relay()
         for name in ("t001", "t002"):
             app.add(1, name)
-        before = app.store.read_standings("t001", ["a"])["a"]
+        before = app.store.read_statuses("t001", ["a"])["a"]
         opened = before.opened(int(app.clock.now() * 1000), "no", random.Random(1))
-        app.store.write_standing("t001", "a", opened, NEW, announce=True)
+        app.store.write_status("t001", "a", opened, NEW, announce=True)
         app.clock.advance(1.1)
         app.meter.reset()
         app.relay()
@@ -196,12 +196,12 @@ class TestDispatchers:
         assert store.topic("t002") == app.outbox.topic("t002")
 
     def test_copies_are_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        assert MAX_COPIES >= 1000
-        monkeypatch.setattr(topic_copies, "MAX_COPIES", 20)
+        assert MAX_TOPICS >= 1000
+        monkeypatch.setattr(topic_cache, "MAX_TOPICS", 20)
         app = application()
         store = app.store_of(app.clock)
         reading(app, store)
-        assert len(store._topics._copies.by_name) <= 20
+        assert len(store._topics._cache.by_name) <= 20
         for n in range(TOPICS):
             app.outbox.pause_subscription(f"t{n:03d}", "a")
             reading(app, store, 1)
