@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fairbox.aws.clients import make_client
 from fairbox.cli.app import app
 from fairbox.cli.session import body_text, cell
 from fairbox.errors import FairboxError, InvalidInput, NotConfigured, Throttled, Unavailable
+from fairbox.sdk.clients import make_client
 from typer.main import get_command
 
 from tests.support.cli_runs import NOBODY, Cli

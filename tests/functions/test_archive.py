@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from botocore.exceptions import ConnectTimeoutError
 from fairbox import Message, Subscription, Topic
-from fairbox.aws.clients import make_client
 from fairbox.errors import Unavailable
 from fairbox.model.ids import IdGenerator
+from fairbox.sdk.clients import make_client
 
 from local.engines.firehose import throttled
 from tests.functions.api_client import read_event

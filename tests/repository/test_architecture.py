@@ -21,7 +21,7 @@ HANDLERS = sorted((LIBRARY / "functions").glob("[a-z]*.py"))
 PIPELINE = sorted((ROOT / "pipeline" / "fairbox_pipeline").rglob("*.py"))
 SIMULATION = sorted((ROOT / "simulation" / "fairbox_simulation").rglob("*.py"))
 SDK = {"boto3", "botocore"}
-ADAPTERS = {"dynamodb", "aws", "destinations", "runtime", "testing", "doctor", "smoke"}
+ADAPTERS = {"dynamodb", "sdk", "aws", "destinations", "runtime", "testing", "doctor", "smoke"}
 """Packages that may import the AWS SDK."""
 # attributes that could stand for nothing else; the engine in memory knows any table's keys
 KEYS = {"pk", "sk"}

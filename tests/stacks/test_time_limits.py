@@ -15,7 +15,6 @@ import boto3
 import pytest
 from botocore.exceptions import EndpointConnectionError, ReadTimeoutError
 from fairbox import Message, Subscription, Topic
-from fairbox.aws.clients import make_client
 from fairbox.aws.sqs_doorbells import SqsDoorbells, encode
 from fairbox.client.outbox import Outbox
 from fairbox.destinations import make_clients
@@ -24,6 +23,7 @@ from fairbox.errors import FairboxError
 from fairbox.model.ids import IdGenerator
 from fairbox.runtime import application as wiring
 from fairbox.runtime.time_limit import LAST_CALL_SECONDS
+from fairbox.sdk.clients import make_client
 
 from tests.functions.api_client import load_handler, read_event, reply_of
 from tests.functions.running import Context, Functions, ack_event

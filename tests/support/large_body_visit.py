@@ -14,7 +14,6 @@ import time
 from pathlib import Path
 
 from fairbox import Subscription, Topic
-from fairbox.aws.clients import make_client
 from fairbox.aws.s3_bodies import S3Bodies
 from fairbox.destinations.factory import DestinationFactory
 from fairbox.dispatch.dispatcher import Dispatcher, run_concurrently
@@ -22,6 +21,7 @@ from fairbox.dynamodb.delivery_store import DynamoStore
 from fairbox.model.clock import SystemClock
 from fairbox.model.messages import Message, MessageRef
 from fairbox.model.stored_messages import Offloaded, StoredMessage
+from fairbox.sdk.clients import make_client
 from fairbox.testing.application import MemoryApplication
 
 

@@ -19,7 +19,7 @@ from fairbox.testing.application import MemoryDestination
 from tests.support.visit_workers import VisitWorkers
 
 if TYPE_CHECKING:
-    from fairbox.dispatch.ports import ShardPage
+    from fairbox.dynamodb.lanes import ShardPage
     from fairbox.model.stored_messages import StoredMessage
 
 ANSWER: Final = 2.0  # s a call

@@ -10,7 +10,6 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from fairbox.aws.clients import client_config
     from fairbox.batches.results import AckResult, Batch, FailedItem, Group, Page, Progress
     from fairbox.client.batches import Batches
     from fairbox.client.delivery import SweepResult
@@ -78,6 +77,7 @@ if TYPE_CHECKING:
     from fairbox.model.stored_messages import DeadLetter, Delivery
     from fairbox.model.topics import Partition, RetryPolicy, Subscription, Topic
     from fairbox.queue.models import QueueStats
+    from fairbox.sdk.clients import client_config
 
 __all__ = [
     "AckResult",
@@ -194,7 +194,7 @@ _HOMES: Final = {
     "PartitionResults": "client.partition_types",
     "PartitionedQueue": "client.partitioned_queue",
     "WidthResult": "client.queue_resize",
-    "client_config": "aws.clients",
+    "client_config": "sdk.clients",
     "PlacementResult": "client.misplaced_messages",
     "Progress": "batches.results",
     "PurgeResult": "client.purge",

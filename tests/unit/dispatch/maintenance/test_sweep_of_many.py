@@ -13,7 +13,7 @@ from fairbox.aws.sqs_doorbells import decode
 from fairbox.codec.shards import BUCKETS, bucket, shard_item
 from fairbox.dispatch.calls import THREADS, in_threads
 from fairbox.dispatch.maintenance.sweep import HEADS_A_SECOND, PERIOD_SECONDS, Sweep
-from fairbox.dispatch.ports import ShardPage
+from fairbox.dynamodb.lanes import ShardPage
 from fairbox.model.epochs import Epoch
 from fairbox.model.ids import IdGenerator
 from fairbox.model.stored_messages import ShardRow, StoredMessage

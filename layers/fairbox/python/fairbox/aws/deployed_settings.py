@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from fairbox.aws.service_errors import code_of, service_error
 from fairbox.errors import NotAllowed, Unavailable
 from fairbox.model.deployment import parameter_of
+from fairbox.sdk.service_errors import code_of, service_error
 from fairbox.settings import STACK, Settings
 
 if TYPE_CHECKING:

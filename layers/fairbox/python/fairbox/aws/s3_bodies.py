@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from fairbox.aws.service_errors import service_error
 from fairbox.errors import Unavailable
 from fairbox.model.messages import MAX_BODY_BYTES
+from fairbox.sdk.service_errors import service_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable

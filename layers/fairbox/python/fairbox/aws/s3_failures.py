@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from fairbox.aws.service_errors import service_error
 from fairbox.dispatch.ports import GivenUpBatch
 from fairbox.errors import Unreadable
+from fairbox.sdk.service_errors import service_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -109,7 +109,7 @@ class EnvironmentClients:
     def client(self, service: str, region: str | None = None) -> Any:
         """Return boto3's client of a service, made when it is first asked for."""
         # imported where it is used: `fairbox --help` does without the SDK
-        from fairbox.aws.clients import make_client  # noqa: PLC0415
+        from fairbox.sdk.clients import make_client  # noqa: PLC0415
 
         if (service, region) not in self._made:
             url = self._endpoint_url if service == "dynamodb" else None

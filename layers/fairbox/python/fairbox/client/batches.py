@@ -6,7 +6,6 @@ import random
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from fairbox.aws.clients import make_client
 from fairbox.aws.deployed_settings import settings_with
 from fairbox.batches.context import Context
 from fairbox.batches.models import COMPLETED_TOPIC, ORPHANED_TOPIC
@@ -19,6 +18,7 @@ from fairbox.dynamodb.batches import BatchTable
 from fairbox.dynamodb.tables import Tables
 from fairbox.model.clock import SystemClock
 from fairbox.model.ids import IdGenerator
+from fairbox.sdk.clients import make_client
 from fairbox.settings import BATCHES_TABLE, DELIVERIES_TABLE, OUTBOX_TABLE
 
 if TYPE_CHECKING:

@@ -12,9 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from fairbox.client.outbox import Outbox
-    from fairbox.dynamodb.lanes import OpenLane
     from fairbox.model.messages import MessageRef
-    from fairbox.model.stored_messages import DeadLetter
+    from fairbox.model.stored_messages import DeadLetter, OpenLane
 
 _LANES: Final[tuple[OpenLane, ...]] = ("ready", "later")
 

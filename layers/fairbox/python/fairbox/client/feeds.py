@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any, Final
 
-from fairbox.aws.clients import make_client
 from fairbox.aws.deployed_settings import settings_with
 from fairbox.aws.token_keys import SecretKeys
 from fairbox.dynamodb.calls import Calls
@@ -17,6 +16,7 @@ from fairbox.model.clock import SystemClock
 from fairbox.model.feeds import FeedTopic, feed_topic
 from fairbox.model.ids import IdGenerator
 from fairbox.model.messages import check_topic
+from fairbox.sdk.clients import make_client
 from fairbox.settings import FEEDS_SECRET, FEEDS_TABLE
 from fairbox.tables.feed_leases import FeedLeases
 from fairbox.tables.feed_topics import FeedTopics

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from fairbox.aws.clients import make_client
 from fairbox.aws.deployed_settings import settings_with
 from fairbox.aws.s3_bodies import S3Bodies
 from fairbox.aws.sqs_doorbells import SqsDoorbells
@@ -23,6 +22,7 @@ from fairbox.client.topic_administration import TopicAdministration
 from fairbox.client.topic_deletion import TopicDeletion
 from fairbox.client.topic_resize import TopicResize
 from fairbox.dynamodb.tables import Tables
+from fairbox.sdk.clients import make_client
 from fairbox.settings import (
     BATCHES_TABLE,
     BODIES_BUCKET,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fairbox.client.dead_letter_claims import DeadLetterClaims
-from fairbox.dispatch.relay import RECEIVES_CHECK_MS
 from fairbox.dynamodb.message_edits import Edits
 from fairbox.dynamodb.queue_store import DynamoQueueStore
 from fairbox.errors import TopicIsPushed, UnknownTopic
 from fairbox.model.clock import milliseconds
+from fairbox.model.stored_messages import RECEIVES_CHECK_MS
 from fairbox.queue.hint_cache import HintCache
 from fairbox.queue.ordered import OrderedReceive
 from fairbox.queue.ordered_settlement import OrderedSettlement

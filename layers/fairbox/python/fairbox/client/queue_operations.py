@@ -31,9 +31,8 @@ if TYPE_CHECKING:
     from fairbox.codec.keys import Item
     from fairbox.model.key_claims import KeyClaim
     from fairbox.model.messages import MessageRef
-    from fairbox.model.stored_messages import StoredMessage
+    from fairbox.model.stored_messages import Shard, StoredMessage
     from fairbox.model.topics import TopicState
-    from fairbox.queue.ports import Shard
 
 _CAS_TRIES: Final = 8
 _PAGE: Final = 100

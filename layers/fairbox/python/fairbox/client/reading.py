@@ -22,9 +22,14 @@ from fairbox.model.ids import bound_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from fairbox.dynamodb.lanes import OpenLane
     from fairbox.model.messages import Message, MessageRef
-    from fairbox.model.stored_messages import DeadLetter, Delivery, ShardRow, StoredMessage
+    from fairbox.model.stored_messages import (
+        DeadLetter,
+        Delivery,
+        OpenLane,
+        ShardRow,
+        StoredMessage,
+    )
 
 
 _PAGE: Final = 100

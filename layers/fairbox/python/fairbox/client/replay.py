@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from fairbox.dynamodb.message_inserts import NewMessage
     from fairbox.model.messages import Message
-    from fairbox.queue.ports import Shard
+    from fairbox.model.stored_messages import Shard
 
 MAX_REPLAYED: Final = MAX_TRANSACTION - 1
 """Messages of one step; the cursor is the transaction's hundredth action."""

@@ -27,10 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from datetime import timedelta
 
-    from fairbox.dynamodb.lanes import OpenLane
     from fairbox.model.deferred_keys import DeferredKeys
     from fairbox.model.messages import MessageRef
-    from fairbox.model.stored_messages import StoredMessage
+    from fairbox.model.stored_messages import OpenLane, StoredMessage
     from fairbox.model.topics import TopicState
 
 _LANES: Final[tuple[OpenLane, ...]] = ("later", "ready")

@@ -12,7 +12,7 @@ from fairbox.errors import TopicConflict, UnknownTopic
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fairbox.dynamodb.lanes import OpenLane
+    from fairbox.model.stored_messages import OpenLane
     from fairbox.model.topics import TopicState
 
 DELETE_SECONDS: Final = 2 * PRODUCER_COPY_SECONDS  # two lifetimes, as a resize is announced

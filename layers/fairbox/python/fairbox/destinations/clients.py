@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from botocore.config import Config
 
-from fairbox.aws.clients import bounded
-from fairbox.aws.gc_pause import gc_paused
+from fairbox.sdk.clients import bounded
+from fairbox.sdk.gc_pause import gc_paused
 
 if TYPE_CHECKING:
     from collections.abc import Callable

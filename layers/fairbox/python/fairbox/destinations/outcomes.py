@@ -15,8 +15,8 @@ from botocore.exceptions import (
 )
 from botocore.exceptions import ConnectionError as NotConnectedError
 
-from fairbox.aws.clients import NoTimeLeftError
 from fairbox.dispatch.ports import Outcome
+from fairbox.sdk.clients import NoTimeLeftError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

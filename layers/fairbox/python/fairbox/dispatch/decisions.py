@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from random import Random
 
     from fairbox.dispatch.delivery_result import DeliveryResult
-    from fairbox.dispatch.ports import Outcome, Saved, Store
+    from fairbox.dispatch.ports import Outcome, Store
     from fairbox.model.clock import Clock
+    from fairbox.model.stored_messages import Saved
     from fairbox.model.topics import TopicState
     from fairbox.observability.delivery_metrics import DeliveryMetrics
 

@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from fairbox.dispatch.ports import MarkingStore
-
-Shard = tuple[str, int, int]
+    from fairbox.model.stored_messages import Shard
 
 
 def doubt(store: MarkingStore, shards: Iterable[Shard], now: int) -> None:

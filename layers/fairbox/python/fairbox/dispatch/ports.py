@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
-
-from fairbox.model.ids import before
-from fairbox.model.stored_messages import StoredMessage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from fairbox.dynamodb.lanes import ShardPage
     from fairbox.model.deferred_keys import DeferredKeys
-    from fairbox.model.key_claims import KeyClaims
     from fairbox.model.messages import MessageRef
     from fairbox.model.recounts import LaneMarks
-    from fairbox.model.stored_messages import Offloaded, ShardRow
+    from fairbox.model.stored_messages import Offloaded, Saved, ShardRow, StoredMessage
     from fairbox.model.topics import Subscription, TopicState
     from fairbox.model.walk_positions import Places, WalkPosition
 
 OVERDUE_MS: Final = 60_000
 """Age from which the sweep, and the visits that it asks for, take a message up."""
 
-Saved = Literal["saved", "absent", "too large"] | StoredMessage
 Verdict = Literal["taken", "refused", "throttled", "unreachable", "gone"]
 Blame = Literal["destination", "message", "unknown"]
 
@@ -156,38 +152,6 @@ class Doorbells(Protocol):
     def ring(self, doorbells: Sequence[Doorbell]) -> None:
         """Put the doorbells into the queue: those for later with a delay, 15 minutes at most."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class ShardPage:
-    """The result of one consistent read of a shard's lanes.
-
-    Attributes:
-        row: the shard row; None when there is none yet.
-        messages: those that could be read, in key order.
-        unreadable: items that the codec could not read, as they are.
-        last: the sort key to go on after; None at the end.
-        held: keys that consumers hold, on ordered pulled topics, if the row was read.
-        holds: keys that visits hold back, on ordered pushed topics, if the row was read.
-        newer: the first sort key of items that only a newer release can read: they are not among
-            the messages, stay where they lie, and on ordered topics block all behind them. Empty:
-            there are none.
-    """
-
-    row: ShardRow | None
-    messages: tuple[StoredMessage, ...]
-    unreadable: tuple[Mapping[str, object], ...]
-    last: str | None
-    claims: KeyClaims | None = None
-    deferred: DeferredKeys | None = None
-    newer: str = ""
-
-    def before_newer(self) -> ShardPage:
-        """Return the part of an ordered lane's page before the first item of a newer release."""
-        if not self.newer:
-            return self
-        messages = tuple(m for m in self.messages if m.ref.id < self.newer)
-        return replace(self, messages=messages, last=before(self.newer))
 
 
 class Store(Protocol):

@@ -12,6 +12,7 @@ from fairbox.dispatch.ports import Doorbell
 from fairbox.errors import FairboxError, NewerVersion, Unreadable
 from fairbox.model.clock import milliseconds
 from fairbox.model.ids import time_of
+from fairbox.model.stored_messages import RECEIVES_CHECK_MS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from fairbox.codec.stream_records import Change
     from fairbox.dispatch.dispatcher import Dispatcher
     from fairbox.model.messages import MessageRef
-    from fairbox.model.stored_messages import StoredMessage
+    from fairbox.model.stored_messages import Shard, StoredMessage
     from fairbox.model.topics import TopicState
 
 YOUNG_MS: Final = 20_000
@@ -28,12 +29,9 @@ LATE_MS: Final = 40_000
 consider it overdue, and both would send it."""
 CALL_SECONDS: Final = 3.0
 RING_AHEAD_MS: Final = 900_000
-RECEIVES_CHECK_MS: Final = 60_000
 WALKS_PASS_DUE_MS: Final = 4_000
 QUANTUM_MESSAGES: Final = 100
 QUANTUM_BYTES: Final = 4 * 1024 * 1024
-
-Shard = tuple[str, int, int]
 
 
 @dataclass(slots=True)

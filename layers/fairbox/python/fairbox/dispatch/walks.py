@@ -42,10 +42,9 @@ if TYPE_CHECKING:
     from fairbox.dispatch.page_streams import Page
     from fairbox.dispatch.ports import Store
     from fairbox.dispatch.visit_steps import VisitReport
-    from fairbox.model.stored_messages import StoredMessage
+    from fairbox.model.stored_messages import OpenLane, StoredMessage
     from fairbox.model.subscription_status import Admission
     from fairbox.model.topics import TopicState
-    from fairbox.model.walk_positions import OpenLane
 
 NOT_RELAYED_MS: Final = 25_000
 """Age from which the relay sends a message no more: it treats records as young until 21 s."""

@@ -18,10 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from fairbox.batches.message_items import MessageItems, Moved
-    from fairbox.dispatch.ports import Saved
     from fairbox.dynamodb.dead_letters import DeadLane
     from fairbox.dynamodb.lanes import Lanes
-    from fairbox.model.stored_messages import StoredMessage
+    from fairbox.model.stored_messages import Saved, StoredMessage
 
 logger = logging.getLogger("fairbox")
 

@@ -19,8 +19,6 @@ from botocore.exceptions import (
     ConnectionError as BotoConnectionError,
 )
 
-from fairbox.aws.clients import low_level
-from fairbox.aws.service_errors import answer_is_passing, code_of, service_error
 from fairbox.codec.attributes import PK
 from fairbox.errors import (
     FairboxError,
@@ -31,6 +29,8 @@ from fairbox.errors import (
     UnknownTable,
 )
 from fairbox.model.deadline import NO_TIME, out_of_time, seconds_left
+from fairbox.sdk.clients import low_level
+from fairbox.sdk.service_errors import answer_is_passing, code_of, service_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

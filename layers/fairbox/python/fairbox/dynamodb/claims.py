@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fairbox.codec import attributes as attr
@@ -11,13 +12,20 @@ from fairbox.dynamodb.calls import ConditionFailed
 from fairbox.dynamodb.statements import Answer, Statement, execute, statement
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from fairbox.dispatch.ports import Saved
     from fairbox.dynamodb.calls import Calls
     from fairbox.model.receipts import Receipt
-    from fairbox.model.stored_messages import Claim, StoredMessage
-    from fairbox.queue.ports import Claiming
+    from fairbox.model.stored_messages import Claim, Saved, StoredMessage, SubscriptionState
+
+
+@dataclass(frozen=True, slots=True)
+class Claiming:
+    """A claim to be written, with the message as it was read and its new states."""
+
+    stored: StoredMessage
+    claim: Claim
+    states: Mapping[str, SubscriptionState]
 
 
 class Claims:

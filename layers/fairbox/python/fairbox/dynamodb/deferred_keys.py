@@ -19,9 +19,8 @@ if TYPE_CHECKING:
     from fairbox.dynamodb.tables import Tables
     from fairbox.model.deferred_keys import DeferredKeys
     from fairbox.model.messages import MessageRef
-    from fairbox.model.stored_messages import ShardRow, StoredMessage
+    from fairbox.model.stored_messages import Shard, ShardRow, StoredMessage
 
-Shard = tuple[str, int, int]
 _ATTRIBUTES: Final = (attr.HOLDS,)
 
 

@@ -18,15 +18,14 @@ from fairbox.model.clock import milliseconds
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from fairbox.dispatch.ports import Saved, ShardPage
-    from fairbox.dynamodb.lanes import OpenLane
+    from fairbox.dynamodb.lanes import ShardPage
     from fairbox.dynamodb.tables import Tables
     from fairbox.model.bodies import BodyStore
     from fairbox.model.busiest_topics import BusiestTopics
     from fairbox.model.deferred_keys import DeferredKeys
     from fairbox.model.messages import MessageRef
     from fairbox.model.recounts import LaneMarks
-    from fairbox.model.stored_messages import Offloaded, ShardRow, StoredMessage
+    from fairbox.model.stored_messages import Offloaded, OpenLane, Saved, ShardRow, StoredMessage
     from fairbox.model.subscription_status import SubscriptionStatus
     from fairbox.model.topics import TopicState
     from fairbox.model.walk_positions import Places, WalkPosition

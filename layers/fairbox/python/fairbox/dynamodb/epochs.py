@@ -11,9 +11,9 @@ from fairbox.errors import Unavailable
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fairbox.dynamodb.lanes import OpenLane
     from fairbox.dynamodb.tables import Tables
     from fairbox.model.epochs import Epoch
+    from fairbox.model.stored_messages import OpenLane
     from fairbox.model.topics import TopicState
 
 _LANES: Final[tuple[OpenLane, ...]] = ("ready", "later")

@@ -17,12 +17,10 @@ from fairbox.model.ids import bound_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fairbox.dispatch.ports import ShardPage
-    from fairbox.dynamodb.lanes import OpenLane
+    from fairbox.dynamodb.lanes import ShardPage
     from fairbox.dynamodb.tables import Tables
     from fairbox.model.key_claims import KeyClaims
-    from fairbox.model.stored_messages import StoredMessage
-    from fairbox.queue.ports import Shard
+    from fairbox.model.stored_messages import OpenLane, Shard, StoredMessage
 
 logger = logging.getLogger("fairbox")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.codec.hints import (
@@ -22,7 +22,6 @@ from fairbox.dynamodb.statements import Statement, statement
 from fairbox.model.ids import before
 from fairbox.model.stored_messages import Hint
 from fairbox.model.swap import swap
-from fairbox.queue.ports import HintMove
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -30,9 +29,20 @@ if TYPE_CHECKING:
     from fairbox.codec.keys import Item
     from fairbox.dynamodb.calls import Calls
     from fairbox.model.messages import MessageRef
-    from fairbox.queue.ports import Shard
+    from fairbox.model.segments import Segment
+    from fairbox.model.stored_messages import Shard
 
 _TRIES: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class HintMove:
+    """A hint to be written if it is unchanged since it was read; segments of what it passes."""
+
+    shard: Shard
+    before: Hint
+    after: Hint
+    passes: tuple[Segment, ...] = ()
 
 
 class HintRows:

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fairbox.dynamodb.calls import Calls
-    from fairbox.model.stored_messages import ShardRow
-    from fairbox.queue.ports import Shard
+    from fairbox.model.stored_messages import Shard, ShardRow
 
 _ATTRIBUTES = (attr.HELD, attr.HELD_AFTER, attr.HELD_SINCE)
 

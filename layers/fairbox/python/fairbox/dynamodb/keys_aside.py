@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fairbox.dynamodb.key_claims import KeyClaimTable
     from fairbox.dynamodb.tables import Tables
     from fairbox.model.key_claims import KeyClaim, KeyClaims
-    from fairbox.queue.ports import Shard
+    from fairbox.model.stored_messages import Shard
 
 Time = tuple[int, bytes]
 _TIMES: Final = "t#"

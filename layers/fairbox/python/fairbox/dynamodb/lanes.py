@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.codec import attributes as attr
 from fairbox.codec.deferred_keys import read_deferred
@@ -10,25 +11,55 @@ from fairbox.codec.key_claims import read_claims
 from fairbox.codec.keys import due_sk, lane_pk, message_key
 from fairbox.codec.messages import read_message
 from fairbox.codec.shards import read_shard
-from fairbox.dispatch.ports import ShardPage
 from fairbox.dynamodb import message_states
 from fairbox.dynamodb.calls import ConditionFailed
 from fairbox.errors import ItemTooLarge, NewerVersion, TransactionCancelled, Unreadable
+from fairbox.model.ids import before
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from fairbox.codec.keys import Item
-    from fairbox.dispatch.ports import Saved
     from fairbox.dynamodb.calls import Calls
     from fairbox.model.deferred_keys import DeferredKeys
     from fairbox.model.key_claims import KeyClaims
     from fairbox.model.messages import MessageRef
-    from fairbox.model.stored_messages import Gone, ShardRow, StoredMessage
+    from fairbox.model.stored_messages import Gone, OpenLane, Saved, ShardRow, StoredMessage
 
-OpenLane = Literal["ready", "later"]
 _AFTER_HEAD: Final = attr.HEAD + "~"  # above the shard row, below every id and due time
 _LAST: Final = "~"
+
+
+@dataclass(frozen=True, slots=True)
+class ShardPage:
+    """The result of one consistent read of a shard's lanes.
+
+    Attributes:
+        row: the shard row; None when there is none yet.
+        messages: those that could be read, in key order.
+        unreadable: items that the codec could not read, as they are.
+        last: the sort key to go on after; None at the end.
+        held: keys that consumers hold, on ordered pulled topics, if the row was read.
+        holds: keys that visits hold back, on ordered pushed topics, if the row was read.
+        newer: the first sort key of items that only a newer release can read: they are not among
+            the messages, stay where they lie, and on ordered topics block all behind them. Empty:
+            there are none.
+    """
+
+    row: ShardRow | None
+    messages: tuple[StoredMessage, ...]
+    unreadable: tuple[Mapping[str, object], ...]
+    last: str | None
+    claims: KeyClaims | None = None
+    deferred: DeferredKeys | None = None
+    newer: str = ""
+
+    def before_newer(self) -> ShardPage:
+        """Return the part of an ordered lane's page before the first item of a newer release."""
+        if not self.newer:
+            return self
+        messages = tuple(m for m in self.messages if m.ref.id < self.newer)
+        return replace(self, messages=messages, last=before(self.newer))
 
 
 class Lanes:

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from fairbox.dynamodb.tables import Tables
     from fairbox.model.bodies import BodyStore
     from fairbox.model.messages import Message, MessageRef
-    from fairbox.model.stored_messages import Gone, StoredMessage
-    from fairbox.queue.ports import Shard
+    from fairbox.model.stored_messages import Gone, Shard, StoredMessage
 
 Found = Literal["absent", "claimed"]
 _OF_ITS_LIFE = (

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fairbox.codec.keys import message_key
-from fairbox.dispatch.relay import RECEIVES_CHECK_MS
 from fairbox.dynamodb.claims import Claims
 from fairbox.dynamodb.delivery_store import DynamoStore
 from fairbox.dynamodb.hints import HintRows
@@ -14,19 +13,20 @@ from fairbox.dynamodb.keys_aside import KeysAsideTable
 from fairbox.dynamodb.segments import SegmentRows
 from fairbox.errors import Unavailable
 from fairbox.model.clock import milliseconds
+from fairbox.model.stored_messages import RECEIVES_CHECK_MS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from fairbox.dispatch.ports import Saved
+    from fairbox.dynamodb.claims import Claiming
+    from fairbox.dynamodb.hints import HintMove
     from fairbox.dynamodb.tables import Tables
     from fairbox.model.bodies import BodyStore
     from fairbox.model.key_claims import KeyClaim, KeyClaims
     from fairbox.model.messages import MessageRef
     from fairbox.model.receipts import Receipt
     from fairbox.model.segments import Segment
-    from fairbox.model.stored_messages import Hint, ShardRow, StoredMessage
-    from fairbox.queue.ports import Claiming, HintMove, Shard
+    from fairbox.model.stored_messages import Hint, Saved, Shard, ShardRow, StoredMessage
 
 
 class DynamoQueueStore(DynamoStore):

@@ -30,9 +30,8 @@ if TYPE_CHECKING:
 
     from fairbox.dynamodb.tables import Tables
     from fairbox.model.recounts import Part, Recount
-    from fairbox.model.stored_messages import ShardRow
+    from fairbox.model.stored_messages import Shard, ShardRow
 
-Shard = tuple[str, int, int]
 _PAGE_LIMIT = 5_000
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from fairbox.codec import attributes as attr
 from fairbox.codec.keys import cursor_key
-from fairbox.dispatch.maintenance.repair import Cursor, LanePart
 from fairbox.dynamodb.message_edits import Edits
 from fairbox.model.clock import milliseconds
 
@@ -19,6 +19,40 @@ if TYPE_CHECKING:
 
 _NAME = "repair"
 _PAGE_LIMIT = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class LanePart:
+    """A lane of which the scan has read a part.
+
+    Attributes:
+        key: the lane's partition key.
+        count: messages that were read of it.
+        sequences: of the counts `ready` and `later`, as the shard row had them at its head; of lane
+            `later` None.
+    """
+
+    key: str = ""
+    count: int = 0
+    sequences: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """The place where the next run goes on.
+
+    Attributes:
+        position: of the scan; None: at the beginning.
+        suspects: lane -> by how much its count was off when it was last read, if it was.
+        lane: the lane in whose middle the scan stopped.
+        tried: name of the given-up batch that was tried last, where the time was over; empty: all
+            were tried.
+    """
+
+    position: Mapping[str, Any] | None = None
+    suspects: Mapping[str, int] = field(default_factory=dict)
+    lane: LanePart = field(default_factory=LanePart)
+    tried: str = ""
 
 
 class RepairTable:

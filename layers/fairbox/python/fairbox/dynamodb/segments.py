@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fairbox.dynamodb.calls import Calls
     from fairbox.dynamodb.statements import Statement
     from fairbox.model.segments import Segment
-    from fairbox.queue.ports import Shard
+    from fairbox.model.stored_messages import Shard
 
 _PAGE: Final = 60
 

@@ -9,12 +9,12 @@ from aws_lambda_powertools import Logger
 
 from fairbox.api.app import App
 from fairbox.api.context import Api
-from fairbox.aws.clients import make_client
 from fairbox.client.outbox import Outbox
 from fairbox.model.clock import SystemClock
 from fairbox.model.ids import IdGenerator
 from fairbox.runtime.start import make_at_start
 from fairbox.runtime.time_limit import ends_in_time
+from fairbox.sdk.clients import make_client
 from fairbox.settings import FEEDS_TABLE, Settings
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from fairbox.model.walk_positions import OpenLane
+    from fairbox.model.stored_messages import OpenLane
 
 TOGETHER_MS: Final = 1_000
 """Claims that end within this time are read again together, when the last of them ends."""

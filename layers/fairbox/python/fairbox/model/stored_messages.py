@@ -14,9 +14,14 @@ if TYPE_CHECKING:
     from fairbox.model.messages import Message
 
 Lane = Literal["ready", "later", "dead"]
+OpenLane = Literal["ready", "later"]
+Shard = tuple[str, int, int]
+"""Topic, epoch and number of a shard."""
 Gone = Literal["dead", "cancelled", "purged", "expired", "moved"]
 MAX_HISTORY: Final = 10
 """Failures of a subscription that a message keeps."""
+RECEIVES_CHECK_MS: Final = 60_000
+"""Time between two checks of what receives have passed in a shard, at most."""
 MAX_CHECK_AHEAD_MS: Final = 120_000
 """A minute, and what clocks may be apart."""
 NEVER_MS: Final = 253_402_300_799_000
@@ -332,3 +337,7 @@ class Delivery:
     def added_at(self) -> int:
         """The id's time in milliseconds since 1970 UTC."""
         return time_of(self.id)
+
+
+Saved = Literal["saved", "absent", "too large"] | StoredMessage
+"""The result of a conditional write: the message as it is, if it differs from what was read."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 from fairbox.model.deferred_keys import audience_of
+from fairbox.model.stored_messages import OpenLane
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-OpenLane = Literal["later", "ready"]
 LANES: Final[tuple[OpenLane, ...]] = ("later", "ready")
 END: Final = "~"
 """A place behind every sort key: nothing of the lane is wanted."""

@@ -5,21 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from fairbox.dynamodb.claims import Claiming
 from fairbox.model.clock import milliseconds
 from fairbox.model.receipts import TOKEN_BYTES
 from fairbox.model.stored_messages import Claim
 from fairbox.queue.attempts import crashed
 from fairbox.queue.models import Taken
-from fairbox.queue.ports import Claiming
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from random import Random
 
+    from fairbox.dynamodb.hints import HintMove
     from fairbox.model.clock import Clock
     from fairbox.model.messages import MessageRef
     from fairbox.model.stored_messages import StoredMessage
-    from fairbox.queue.ports import ClaimStore, HintMove
+    from fairbox.queue.ports import ClaimStore
     from fairbox.queue.read_window import Lane
 
 

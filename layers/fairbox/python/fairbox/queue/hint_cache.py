@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from fairbox.model.clock import Clock
-    from fairbox.model.stored_messages import Hint
-    from fairbox.queue.ports import Shard
+    from fairbox.model.stored_messages import Hint, Shard
 
 COPY_MS: Final = 1_000
 Row = tuple[str, int, int]  # topic, epoch, which row of it

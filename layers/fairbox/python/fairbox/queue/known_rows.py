@@ -10,7 +10,7 @@ from fairbox.model.clock import milliseconds
 if TYPE_CHECKING:
     from fairbox.model.clock import Clock
     from fairbox.model.key_claims import KeyClaims
-    from fairbox.queue.ports import Shard
+    from fairbox.model.stored_messages import Shard
 
 _FRESH_MS: Final = 2_000  # how late a message is found that another process gives back
 _SHARED_MS: Final = 10_000  # how long a row is read that another process changed

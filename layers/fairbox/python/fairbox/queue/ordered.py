@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
     from fairbox.model.clock import Clock
     from fairbox.model.key_claims import KeyClaim, KeyClaims
-    from fairbox.model.stored_messages import StoredMessage
+    from fairbox.model.stored_messages import Shard, StoredMessage
     from fairbox.model.topics import TopicState
     from fairbox.queue.ordered_reads import ShardRead, Wanted, Window
-    from fairbox.queue.ports import KeyClaimStore, Shard
+    from fairbox.queue.ports import KeyClaimStore
     from fairbox.queue.shard_rotation import Place
 
 logger = logging.getLogger("fairbox.queue")

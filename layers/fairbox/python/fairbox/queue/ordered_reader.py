@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
     from fairbox.model.clock import Clock
     from fairbox.model.key_claims import KeyClaim
-    from fairbox.model.stored_messages import StoredMessage
+    from fairbox.model.stored_messages import Shard, StoredMessage
     from fairbox.queue.known_rows import KnownRows
     from fairbox.queue.ordered_reads import Spent, Wanted
-    from fairbox.queue.ports import KeyClaimStore, Shard
+    from fairbox.queue.ports import KeyClaimStore
     from fairbox.queue.waiting_keys import WaitingKeys
 
 LEFT_MS: Final = 2_000  # an acknowledged message that is older was left by a crash

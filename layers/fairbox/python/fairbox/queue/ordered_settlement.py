@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from fairbox.model.key_claims import KeyClaims
     from fairbox.model.messages import MessageRef
     from fairbox.model.receipts import Receipt
+    from fairbox.model.stored_messages import Shard
     from fairbox.queue.known_rows import KnownRows
-    from fairbox.queue.ports import KeyClaimStore, Shard
+    from fairbox.queue.ports import KeyClaimStore
 
 Change = Callable[[KeyClaim, Sequence[int]], tuple[KeyClaim, Sequence[int]]]
 """A change of an entry, and the places among its claimed messages for which it was made."""

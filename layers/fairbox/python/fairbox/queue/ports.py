@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from fairbox.dispatch.ports import Store
@@ -10,33 +9,18 @@ from fairbox.dispatch.ports import Store
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from fairbox.dispatch.ports import Saved
+    from fairbox.dynamodb.claims import Claiming
+    from fairbox.dynamodb.hints import HintMove
     from fairbox.model.key_claims import KeyClaim, KeyClaims
     from fairbox.model.messages import MessageRef
     from fairbox.model.receipts import Receipt
     from fairbox.model.segments import Segment
-    from fairbox.model.stored_messages import Claim, Hint, StoredMessage, SubscriptionState
-
-Shard = tuple[str, int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Claiming:
-    """A claim to be written, with the message as it was read and its new states."""
-
-    stored: StoredMessage
-    claim: Claim
-    states: Mapping[str, SubscriptionState]
-
-
-@dataclass(frozen=True, slots=True)
-class HintMove:
-    """A hint to be written if it is unchanged since it was read; segments of what it passes."""
-
-    shard: Shard
-    before: Hint
-    after: Hint
-    passes: tuple[Segment, ...] = ()
+    from fairbox.model.stored_messages import (
+        Hint,
+        Saved,
+        Shard,
+        StoredMessage,
+    )
 
 
 class ClaimStore(Store, Protocol):

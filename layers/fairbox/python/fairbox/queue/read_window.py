@@ -6,11 +6,11 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal
 
-from fairbox.dispatch.relay import RECEIVES_CHECK_MS
 from fairbox.dispatch.tombstones import bury_marked, finish_marked
 from fairbox.model.clock import milliseconds
 from fairbox.model.ids import time_of
 from fairbox.model.segments import ClaimEnd, segments_of
+from fairbox.model.stored_messages import RECEIVES_CHECK_MS
 from fairbox.queue.attempts import dying
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from fairbox.model.clock import Clock
     from fairbox.model.messages import MessageRef
     from fairbox.model.segments import Segment
-    from fairbox.model.stored_messages import Hint, StoredMessage
-    from fairbox.queue.ports import ClaimStore, Shard
+    from fairbox.model.stored_messages import Hint, Shard, StoredMessage
+    from fairbox.queue.ports import ClaimStore
 
 SPARE: Final = 5  # messages read in addition, because others may claim some
 PAGE: Final = 100  # messages read at once at most

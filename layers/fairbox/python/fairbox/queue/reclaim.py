@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Final
 
 from fairbox.codec.keys import due_sk, message_sk
 from fairbox.codec.segments import segment_of
-from fairbox.dispatch.relay import RECEIVES_CHECK_MS
+from fairbox.dynamodb.hints import HintMove
 from fairbox.errors import FAILED
 from fairbox.model.clock import milliseconds
 from fairbox.model.segments import ClaimEnd, Segment, joined, segments_of
-from fairbox.model.stored_messages import MAX_CHECK_AHEAD_MS
-from fairbox.queue.ports import HintMove
+from fairbox.model.stored_messages import MAX_CHECK_AHEAD_MS, RECEIVES_CHECK_MS
 from fairbox.queue.read_window import MOVE_OVER, Window
 from fairbox.queue.shard_rotation import Reading
 
@@ -28,11 +27,10 @@ if TYPE_CHECKING:
 
     from fairbox.model.clock import Clock
     from fairbox.model.messages import MessageRef
-    from fairbox.model.stored_messages import Hint, StoredMessage
-    from fairbox.model.walk_positions import OpenLane
+    from fairbox.model.stored_messages import Hint, OpenLane, Shard, StoredMessage
     from fairbox.queue.claims import Claimer
     from fairbox.queue.models import Taken
-    from fairbox.queue.ports import ClaimStore, Shard
+    from fairbox.queue.ports import ClaimStore
     from fairbox.queue.read_window import Ask, LaneReader, Room
 
 _LEASE_MS: Final = 1_500  # after which another process checks, because the first may have died

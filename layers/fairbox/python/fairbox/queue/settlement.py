@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from fairbox.model.clock import Clock
     from fairbox.model.messages import MessageRef
     from fairbox.model.receipts import Receipt
+    from fairbox.model.stored_messages import Shard
     from fairbox.queue.hint_cache import HintCache
-    from fairbox.queue.ports import ClaimStore, Shard
+    from fairbox.queue.ports import ClaimStore
 
 
 class UnorderedSettlement:

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Final
 
 from fairbox.codec.hints import group_of
 from fairbox.codec.segments import segment_of
+from fairbox.dynamodb.hints import HintMove
 from fairbox.errors import FAILED
 from fairbox.model.clock import milliseconds
 from fairbox.model.ids import bound_of, time_of
 from fairbox.model.stored_messages import Hint
 from fairbox.queue.claims import LOST, Claimed, Claimer
-from fairbox.queue.ports import HintMove
 from fairbox.queue.read_window import YOUNG_MS, Ask, LaneReader, Room, Window, passed
 from fairbox.queue.reclaim import Reclaim
 from fairbox.queue.shard_rotation import Reading, ShardRotation
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from random import Random
 
     from fairbox.model.clock import Clock
-    from fairbox.model.stored_messages import StoredMessage
+    from fairbox.model.stored_messages import Shard, StoredMessage
     from fairbox.model.topics import TopicState
     from fairbox.queue.hint_cache import HintCache
     from fairbox.queue.models import Taken
-    from fairbox.queue.ports import ClaimStore, Shard
+    from fairbox.queue.ports import ClaimStore
     from fairbox.queue.shard_rotation import Round
 
 RECEIVES: Final = 64

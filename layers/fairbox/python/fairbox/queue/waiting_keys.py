@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
     from fairbox.model.clock import Clock
     from fairbox.model.key_claims import KeyClaim, KeyClaims
-    from fairbox.queue.ports import KeyClaimStore, Shard
+    from fairbox.model.stored_messages import Shard
+    from fairbox.queue.ports import KeyClaimStore
 
 _IN_ROW: Final = 16  # keys that wait in the row at most
 _LEFT: Final = 8  # of these stay when others are set aside

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import boto3
 
-from fairbox.aws.clients import make_client
 from fairbox.aws.s3_bodies import S3Bodies
 from fairbox.aws.sqs_doorbells import SqsDoorbells
 from fairbox.aws.sqs_sender import SqsAcks
@@ -23,6 +22,7 @@ from fairbox.model.clock import SystemClock
 from fairbox.model.topics import GROUPS
 from fairbox.observability.delivery_metrics import log_circuits, write_metrics
 from fairbox.observability.metrics import Metrics, MetricsDetail, emit_shares
+from fairbox.sdk.clients import make_client
 from fairbox.settings import (
     ACK_QUEUE_URL,
     APART_QUEUE_URL,

@@ -7,7 +7,6 @@ import random
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from fairbox.aws.clients import make_client
 from fairbox.aws.feed_sockets import ANSWER_SECONDS, FeedSockets
 from fairbox.aws.token_keys import SecretKeys
 from fairbox.dynamodb.calls import Calls
@@ -17,6 +16,7 @@ from fairbox.feeds.requests import Requests
 from fairbox.feeds.ringing import Ringing
 from fairbox.model.clock import SystemClock
 from fairbox.observability.metrics import Metrics
+from fairbox.sdk.clients import make_client
 from fairbox.settings import (
     AUDIENCE_SHARDS,
     FEEDS_QUEUE_URL,

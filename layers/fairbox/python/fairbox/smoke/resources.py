@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from fairbox.aws.service_errors import service_error
 from fairbox.errors import Unavailable
+from fairbox.sdk.service_errors import service_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container

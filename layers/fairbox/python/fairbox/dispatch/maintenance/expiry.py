@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from fairbox.dispatch.calls import Run
-    from fairbox.dispatch.ports import ShardPage, Store
-    from fairbox.dispatch.stream.lane_changes import Shard
+    from fairbox.dispatch.ports import Store
+    from fairbox.dynamodb.lanes import ShardPage
     from fairbox.model.clock import Clock
     from fairbox.model.key_claims import KeyClaims
-    from fairbox.model.stored_messages import ShardRow, StoredMessage
+    from fairbox.model.stored_messages import Shard, ShardRow, StoredMessage
 
 MESSAGES_A_SECOND: Final = 1000
 """Messages read a second at most: 2,000 WRU/s, or 3,000 and more on ordered topics."""

@@ -19,6 +19,7 @@ from fairbox.dispatch.doubt import doubt
 from fairbox.dispatch.ports import OVERDUE_MS, Doorbell
 from fairbox.dispatch.stream.marking import LANES, MarkReport
 from fairbox.dispatch.tombstones import finish_marked
+from fairbox.dynamodb.repair_cursor import Cursor, LanePart
 from fairbox.errors import FairboxError, NewerVersion, Unreadable
 from fairbox.model.clock import milliseconds
 from fairbox.model.deferred_keys import EVERY_KEY, name_digest
@@ -35,12 +36,11 @@ if TYPE_CHECKING:
     from fairbox.dispatch.maintenance.recount import Recounts
     from fairbox.dispatch.ports import Doorbells, GivenUpBatch, MarkingStore
     from fairbox.dispatch.sending.circuit_breakers import DispatchStore
-    from fairbox.dispatch.stream.lane_changes import OpenLane
     from fairbox.dispatch.stream.marking import Marking
     from fairbox.model.clock import Clock
     from fairbox.model.deferred_keys import DeferredKeys
     from fairbox.model.messages import MessageRef
-    from fairbox.model.stored_messages import StoredMessage
+    from fairbox.model.stored_messages import OpenLane, Shard, StoredMessage
     from fairbox.model.subscription_status import SubscriptionStatus
     from fairbox.model.topics import TopicState
     from fairbox.model.walk_positions import WalkPosition
@@ -60,42 +60,7 @@ RECOUNTS_SECONDS: Final = 15.0
 """Time between two looks at recounts that wait for marking, in a run that still scans."""
 MAX_ORPHANS: Final = 100
 
-Shard = tuple[str, int, int]
 Replay = Callable[["Sequence[Mapping[str, Any]]", float], bool]
-
-
-@dataclass(frozen=True, slots=True)
-class LanePart:
-    """A lane of which the scan has read a part.
-
-    Attributes:
-        key: the lane's partition key.
-        count: messages that were read of it.
-        sequences: of the counts `ready` and `later`, as the shard row had them at its head; of lane
-            `later` None.
-    """
-
-    key: str = ""
-    count: int = 0
-    sequences: tuple[str, str] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Cursor:
-    """The place where the next run goes on.
-
-    Attributes:
-        position: of the scan; None: at the beginning.
-        suspects: lane -> by how much its count was off when it was last read, if it was.
-        lane: the lane in whose middle the scan stopped.
-        tried: name of the given-up batch that was tried last, where the time was over; empty: all
-            were tried.
-    """
-
-    position: Mapping[str, Any] | None = None
-    suspects: Mapping[str, int] = field(default_factory=dict)
-    lane: LanePart = field(default_factory=LanePart)
-    tried: str = ""
 
 
 class RepairStore(Protocol):

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
     from fairbox.dispatch.calls import Run
     from fairbox.dispatch.maintenance.expiry import Expiry
-    from fairbox.dispatch.ports import Doorbells, ShardPage, Store
+    from fairbox.dispatch.ports import Doorbells, Store
+    from fairbox.dynamodb.lanes import ShardPage
     from fairbox.model.clock import Clock
     from fairbox.model.stored_messages import ShardRow
 

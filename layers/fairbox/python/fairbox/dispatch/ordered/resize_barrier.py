@@ -21,10 +21,10 @@ from fairbox.model.key_claims import key_digest
 from fairbox.model.sharding import partition_name
 
 if TYPE_CHECKING:
-    from fairbox.dispatch.ports import ShardPage
+    from fairbox.dynamodb.lanes import ShardPage
     from fairbox.model.clock import Clock
     from fairbox.model.epochs import Epoch
-    from fairbox.model.stored_messages import StoredMessage
+    from fairbox.model.stored_messages import Shard, StoredMessage
     from fairbox.model.topics import TopicState
 
 _PAGE: Final = 100
@@ -33,7 +33,6 @@ _LONGEST_MS: Final = 60_000
 _KNOWN: Final = 10_000
 _KEPT: Final = 100
 
-Shard = tuple[str, int, int]
 Place = tuple[bytes, bytes]
 
 

@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 
     from fairbox.dispatch.dispatcher import Dispatcher
     from fairbox.dispatch.ordered.resize_barrier import Waits
-    from fairbox.dispatch.ports import Doorbell, ShardPage
+    from fairbox.dispatch.ports import Doorbell
     from fairbox.dispatch.visit_steps import VisitReport
+    from fairbox.dynamodb.lanes import ShardPage
     from fairbox.model.deferred_keys import DeferredKey
-    from fairbox.model.stored_messages import ShardRow, StoredMessage
+    from fairbox.model.stored_messages import Shard, ShardRow, StoredMessage
     from fairbox.model.topics import TopicState
 
 YOUNG_MS: Final = 2_000  # smaller ids than these may still be committed
@@ -42,8 +43,6 @@ NEWER_MS: Final = 60_000  # until messages behind one of a newer release are tri
 _FROM_HEAD_MS: Final = 600_000
 _FROM_HEAD_MS_A_MESSAGE: Final = 2000  # so that it reads one message in 2 s: 0.125 RRU a second
 _FROM_HEAD_AT_MOST_MS: Final = 86_400_000  # in a paused week a message is read seven times so
-
-Shard = tuple[str, int, int]
 
 
 class OrderedVisits:

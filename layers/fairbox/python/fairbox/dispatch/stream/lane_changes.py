@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING
 
-Shard = tuple[str, int, int]
-OpenLane = Literal["ready", "later"]
+if TYPE_CHECKING:
+    from fairbox.model.stored_messages import OpenLane
 
 
 @dataclass(frozen=True, slots=True)

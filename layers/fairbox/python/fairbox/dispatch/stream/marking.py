@@ -26,7 +26,7 @@ from fairbox.codec.stream_records import (
 )
 from fairbox.dispatch.calls import one_by_one
 from fairbox.dispatch.doubt import doubt
-from fairbox.dispatch.stream.lane_changes import LaneChange, OpenLane, Shard
+from fairbox.dispatch.stream.lane_changes import LaneChange
 from fairbox.dispatch.stream.message_events import archive_line, events_of, taken_before_skip
 from fairbox.errors import (
     FAILED,
@@ -38,7 +38,7 @@ from fairbox.errors import (
 )
 from fairbox.model.clock import milliseconds
 from fairbox.model.recounts import LaneMarks
-from fairbox.model.stored_messages import NEVER_MS, Delivery, Offloaded, ShardRow
+from fairbox.model.stored_messages import NEVER_MS, Delivery, Offloaded, OpenLane, Shard, ShardRow
 from fairbox.settings import ACK_QUEUE_URL
 
 if TYPE_CHECKING:

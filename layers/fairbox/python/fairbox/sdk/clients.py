@@ -13,10 +13,10 @@ from botocore.client import BaseClient
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, InvalidRegionError, NoRegionError
 
-from fairbox.aws.gc_pause import gc_paused
-from fairbox.aws.service_errors import service_error
 from fairbox.errors import FairboxError, InvalidInput, NotConfigured
 from fairbox.model.deadline import NO_TIME, check_seconds, out_of_time
+from fairbox.sdk.gc_pause import gc_paused
+from fairbox.sdk.service_errors import service_error
 from fairbox.settings import REGIONS, Settings
 
 _CONNECT_SECONDS: Final = 2.0

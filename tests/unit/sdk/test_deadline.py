@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 from botocore.config import Config
-from fairbox.aws import clients
-from fairbox.aws.clients import NoTimeLeftError, make_client
 from fairbox.aws.sqs_sender import send_all
 from fairbox.destinations import make_clients
 from fairbox.destinations.sqs import Sqs
@@ -22,6 +20,8 @@ from fairbox.errors import Unavailable
 from fairbox.model.clock import SystemClock
 from fairbox.model.deadline import calls_until, out_of_time, seconds_left
 from fairbox.runtime.time_limit import LAST_CALL_SECONDS, ends_in_time
+from fairbox.sdk import clients
+from fairbox.sdk.clients import NoTimeLeftError, make_client
 from fairbox.testing import ManualClock
 
 from tests.functions.api_client import ROOT

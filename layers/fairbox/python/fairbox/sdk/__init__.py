@@ -1,0 +1,1 @@
+"""The AWS SDK: its clients with bounded waiting, and its errors as this library's."""
