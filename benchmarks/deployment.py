@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Sequence
 
-    from fairbox.dynamodb.delivery_store import DynamoStore
+    from fairbox.dynamodb.tables import Tables
     from fairbox.model.topics import Ordering
     from fairbox.testing import ManualClock
 
@@ -105,25 +105,25 @@ class Deployment:
         self.accounts = Accounts(self.app.client)
         self._topic_shards = shards
         self._after: str | None = None
-        self._stores: list[DynamoStore] = []
+        self._processes: list[Tables] = []
         self._visits = Visits(self._dispatcher())
         self._shards = [
             _StreamShard(
                 Relay(self._dispatcher()),
-                Marking(self._store(), self.app.archive, self.app.clock),
+                Marking(self._tables(), self.app.archive, self.app.clock),
                 self.app.clock.now() + POLL * number / STREAM_SHARDS,
             )
             for number in range(STREAM_SHARDS)
         ]
 
-    def _store(self) -> DynamoStore:
+    def _tables(self) -> Tables:
         """Return the tables as one more process sees them."""
-        self._stores.append(self.app.store_of(self.app.clock))
-        return self._stores[-1]
+        self._processes.append(self.app.tables_of(self.app.clock))
+        return self._processes[-1]
 
     def _dispatcher(self) -> Dispatcher:
         return Dispatcher(
-            self._store(),
+            self._tables(),
             self.app.destinations,
             self.app.doorbells,
             clock=self.app.clock,
@@ -152,10 +152,10 @@ class Deployment:
 
     def read_topics(self, names: Sequence[str]) -> None:
         """Let every process read topics, and their copies grow two minutes old."""
-        for store in self._stores:
-            self.accounts.charge("start", store.refresh)
+        for tables in self._processes:
+            self.accounts.charge("start", tables.topic_cache.refresh)
             for name in names:
-                self.accounts.charge("start", partial(store.topic, name))
+                self.accounts.charge("start", partial(tables.topic_cache.get, name))
         self.app.clock.advance(_AGE_SECONDS)
 
     def run(self, load: Load) -> int:
@@ -203,7 +203,7 @@ class Deployment:
 
     def sweep(self) -> None:
         """Run the sweep once, as a process that has read no topics yet."""
-        sweep = Sweep(self._store(), self.app.doorbells, self.app.clock)
+        sweep = Sweep(self._tables(), self.app.doorbells, self.app.clock)
         self.accounts.charge("sweep", lambda: sweep.run(deadline=self._deadline))
 
     @property

@@ -61,7 +61,7 @@ class TopicsDeployment(Deployment):
         self._producer = cycle(self._outboxes)
         self._visitors = [Visits(self._dispatcher()) for _ in range(VISITORS)]
         self._visitor = cycle(self._visitors)
-        self._operator = self._store()
+        self._operator = self._tables()
 
     def _create(self, name: str) -> None:
         self.app.outbox.tables.topics.create(Topic(name, shards=8))
@@ -86,7 +86,7 @@ class TopicsDeployment(Deployment):
     @property
     def processes(self) -> int:
         """The number of processes that keep copies of topics, the operator's among them."""
-        return len(self._stores) + PRODUCERS
+        return len(self._processes) + PRODUCERS
 
     def run(self, load: Load) -> int:
         """Run the load until everything is delivered and marked; return the number of messages."""
@@ -136,10 +136,10 @@ class TopicsDeployment(Deployment):
             self.accounts.charge("administration", partial(self._set_circuit, name, opened=False))
 
     def _set_circuit(self, topic: str, *, opened: bool) -> None:
-        before = self._operator.read_statuses(topic, [_SUBSCRIPTION])[_SUBSCRIPTION]
+        before = self._operator.circuits.read(topic, [_SUBSCRIPTION])[_SUBSCRIPTION]
         now = int(self.app.clock.now() * 1000)
         after = before.opened(now, "HTTP 503", self.app.rng) if opened else before.closed()
-        self._operator.write_status(topic, _SUBSCRIPTION, after, before, announce=opened)
+        self._operator.circuits.write(topic, _SUBSCRIPTION, after, before, announce=opened)
 
 
 def figures(

@@ -18,7 +18,6 @@ import boto3
 from fairbox import Message, Outbox
 from fairbox.codec import PK, SIZE
 from fairbox.dispatch.stream.marking import Marking
-from fairbox.dynamodb.delivery_store import DynamoStore
 from fairbox.dynamodb.tables import Tables
 from fairbox.functions import relay as function
 from fairbox.model.clock import SystemClock
@@ -199,7 +198,7 @@ def mark(board: Board, stream: str, archive: str) -> None:
     """Run the marking on the stream, with an archive in a file, and count the deliveries."""
     tables = Tables(boto3.client("dynamodb"), outbox=OUTBOX, deliveries=DELIVERIES)
     with gzip.open(archive, "wb") as file:
-        marking = Marking(DynamoStore(tables), _FileArchive(file), SystemClock())
+        marking = Marking(tables, _FileArchive(file), SystemClock())
 
         def invoke(event: dict[str, Any]) -> dict[str, Any]:
             report = marking.handle(event["Records"])

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fairbox.dynamodb.delivery_store import DynamoStore
-
 from local.accounting.business import BUSINESS_TABLE
 from local.accounting.topics import BY_TOPIC, PULL, ROUTES, Route
 
@@ -53,9 +51,9 @@ def _dead(outbox: Outbox, route: Route) -> Iterator[State]:
 
 def counts(outbox: Outbox, route: Route) -> dict[str, Any]:
     """Return a topic's counts: those of its shard rows, and the true ones."""
-    store, lanes = DynamoStore(outbox.tables), outbox.tables.lanes
+    tables, lanes = outbox.tables, outbox.tables.lanes
     places = outbox.topic(route.name).shards()
-    rows = store.shard_rows([(route.name, *place) for place in places])
+    rows = tables.rows.get_many([(route.name, *place) for place in places])
     return {
         "topic": route.name,
         "counted": {

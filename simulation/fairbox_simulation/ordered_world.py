@@ -35,7 +35,7 @@ from fairbox_simulation.doorbell_function import DeliverShard, FusedSqs, queue_f
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from fairbox.dynamodb.delivery_store import DynamoStore
+    from fairbox.dynamodb.tables import Tables
     from fairbox.model.deferred_keys import DeferredKeys
     from fairbox.model.messages import MessageRef
     from fairbox.model.stored_messages import StoredMessage
@@ -119,7 +119,7 @@ class OrderedWorld:
             clock, lambda sqs: FusedSqs(sqs, self._fuse, self.chaos, self._strikes)
         )
         dispatcher = Dispatcher(
-            self._store(clock),
+            self._tables(clock),
             self.app.destinations,
             doorbells,
             clock=clock,
@@ -128,10 +128,10 @@ class OrderedWorld:
         )
         return DeliverShard(Visits(dispatcher), doorbells, clock, _SECONDS)
 
-    def _store(self, clock: Skewed) -> DynamoStore:
+    def _tables(self, clock: Skewed) -> Tables:
         """Return tables before whose shard row a worker may stall, while others go on."""
-        store = self.app.store_of(clock)
-        write = store.write_deferred
+        tables = self.app.tables_of(clock)
+        write = tables.deferred_keys.write
 
         def late(
             shard: tuple[str, int, int], deferred: DeferredKeys, version: int
@@ -142,8 +142,8 @@ class OrderedWorld:
                     self._meanwhile()
             return write(shard, deferred, version)
 
-        store.write_deferred = late  # type: ignore[method-assign]
-        return store
+        tables.deferred_keys.write = late  # type: ignore[method-assign]
+        return tables
 
     def _answer(self, message: StoredMessage) -> Outcome:
         self._fuse.burn()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fairbox import FairboxError, RetryPolicy, Subscription, Topic
 from fairbox.dispatch.dispatcher import Dispatcher, run_sequentially
+from fairbox.dispatch.maintenance.expiry import Expiry
 from fairbox.dispatch.maintenance.sweep import Sweep
 from fairbox.dispatch.relay import Relay
 from fairbox.dispatch.stream.marking import Marking
@@ -129,7 +130,7 @@ class World:
         self._deliver_shard = [self._function() for _ in range(WORKERS)]
         clocks = [self.clock() for _ in range(WORKERS)]
         markings = [
-            Marking(self.app.store_of(clock), archive, clock, acks, aside=app.given_up)
+            Marking(self.app.tables_of(clock), archive, clock, acks, aside=app.given_up)
             for clock in clocks
         ]
         self.relay = Reader(self.app, self, [_until(r.handle, r._clock) for r in relays], batch=100)
@@ -138,7 +139,7 @@ class World:
     def _dispatcher(self, clock: Skewed | None = None) -> Dispatcher:
         clock = clock or self.clock()
         return Dispatcher(
-            self.app.store_of(clock),
+            self.app.tables_of(clock),
             self.app.destinations,
             self._doorbells(clock),
             clock=clock,
@@ -261,9 +262,8 @@ class World:
         if now - self._swept >= 60:
             self._swept = now
             clock = self.clock()
-            store, doorbells = self.app.store_of(clock), self._doorbells(clock)
-            expiry = self.app.expiry_of(clock, store)
-            sweep = Sweep(store, doorbells, clock, expiry=expiry)
+            tables, doorbells = self.app.tables_of(clock), self._doorbells(clock)
+            sweep = Sweep(tables, doorbells, clock, expiry=Expiry(tables, clock))
             self.invoke(_until(sweep.run, clock))
         if now - self._repaired >= 3600:
             self._repaired = now

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from fairbox import Queue, Received, RetryPolicy, StaleReceipt
 from fairbox.dispatch.maintenance.expiry import Expiry
-from fairbox.dynamodb.delivery_store import DynamoStore
 from fairbox.dynamodb.expiries import Expiries
 from fairbox.model.stored_messages import ShardRow
 from fairbox.model.topics import EXPIRY_MARGIN_MS
@@ -46,10 +45,10 @@ class Rig(Setup):
     def expire(self, topic: str, seconds: float = 0) -> int:
         """Let time pass, let messages expire, and return how many did."""
         self.clock.advance(seconds)
-        store = DynamoStore(self.outbox.tables, self.bodies)
-        store.refresh()
+        tables = self.outbox.tables
+        tables.topic_cache.refresh()
         rows = [ShardRow(topic, 0, 0, ready=1, later=1, next_check=1)]
-        expiry = Expiry(store, self.expiries, self.clock)
+        expiry = Expiry(tables, self.clock)
         return expiry.run(rows, deadline=self.clock.now() + 25).expired.get(topic, 0)
 
     def lying(self) -> list[str]:
@@ -110,7 +109,7 @@ def test_a_message_that_changed_since_it_was_read_is_not_marked(setup: Rig, topi
     shard = (topic, 0, 0)
     now = round(setup.clock.now() * 1000)
     page = setup.expiries.page("ready", shard, until=now, limit=9, after=None)
-    row = setup.expiries.claims(shard)
+    row = setup.outbox.tables.key_claims.get(shard)
     held = setup.receive(topic)
     if topic == "key":
         assert not setup.expiries.mark_in_row(page.messages, shard, row)

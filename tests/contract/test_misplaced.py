@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from fairbox import InvalidInput, MessageRef, Misplaced, Queue, Subscription, UnknownTopic
 from fairbox.codec.keys import message_key
-from fairbox.dynamodb.repair_cursor import RepairTable
+from fairbox.dynamodb.message_edits import Edits
+from fairbox.model.clock import milliseconds
 from fairbox.model.epochs import shard_number
 
 from tests.support.outbox_fixture import Setup
@@ -130,9 +131,9 @@ def test_a_move_is_one_transaction_and_refused_where_the_message_changed(setup: 
     ref = setup.put(message, 0, wrong(message))
     setup.outbox.add_subscription(Subscription("orders", "billing", "sqs:http://q/billing"))
     (found,) = setup.outbox.misplaced()
-    table = RepairTable(setup.outbox.tables)
+    edits, now = Edits(setup.outbox.tables), milliseconds(setup.clock)
     setup.outbox.cancel([ref])
-    assert not table.relocate(found.ref, found.belongs, in_row=False)
+    assert not edits.relocate(found.ref, found.belongs, now, ordered=False)
     assert setup.outbox.get(found.belongs) is None
 
 

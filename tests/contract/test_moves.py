@@ -14,7 +14,6 @@ import pytest
 from fairbox import BatchBusy, Batches, Message, Outbox, Subscription, Topic
 from fairbox.codec.messages import read_message
 from fairbox.dynamodb.definitions import batches_definition, table_definitions
-from fairbox.dynamodb.delivery_store import DynamoStore
 from fairbox.model.ids import IdGenerator
 from fairbox.model.stored_messages import Failure, StoredMessage, SubscriptionState
 from fairbox.testing import ManualClock
@@ -46,7 +45,7 @@ class Moving:
         self.client = FaultyDynamoDB(self.engine, random.Random(1))
         self.ids = IdGenerator(self.clock)
         self.outbox = self.another()
-        self.store = DynamoStore(self.outbox.tables)
+        self.tables = self.outbox.tables
         self.batches = Batches(
             self.engine,
             table=self.name("batches"),
@@ -92,8 +91,8 @@ class Moving:
 
     def kill(self, stored: StoredMessage) -> StoredMessage:
         marked = self.mark(stored)
-        assert self.store.save_state(marked, stored) == "saved"
-        self.store.bury(marked, frozenset({"a"}))
+        assert self.tables.lanes.save_state(marked, stored) == "saved"
+        self.tables.burials.bury(marked, frozenset({"a"}))
         return marked
 
     def lying(self) -> list[StoredMessage]:
@@ -151,25 +150,25 @@ def test_a_partial_death_and_its_way_back_into_the_message(moving: Moving) -> No
     batch, items = moving.batch(2)
     (stored,) = moving.added(items[:1])
     left = moving.mark(stored, "b")
-    assert moving.store.bury_partly(left, stored, frozenset({"a"})) == "saved"
+    assert moving.tables.burials.bury_partly(left, stored, frozenset({"a"})) == "saved"
     assert moving.settled(batch) == (1, 0, 1)
     assert moving.outbox.redrive("orders").count == 1
     (merged,) = moving.lying()
     assert (merged.pending, merged.states, moving.dead()) == (frozenset({"a", "b"}), {}, [])
     assert moving.settled(batch) == (2, 0, 0)
-    lost = moving.store.delete_unchanged(left)
+    lost = moving.tables.lanes.delete_unchanged(left)
     assert isinstance(lost, StoredMessage)
     assert lost.redriven == 1
-    assert moving.store.delete_unchanged(merged) == "saved"
-    assert moving.store.delete_unchanged(merged) == "absent"
+    assert moving.tables.lanes.delete_unchanged(merged) == "saved"
+    assert moving.tables.lanes.delete_unchanged(merged) == "absent"
 
 
 def test_a_partial_death_of_what_somebody_changed_writes_nothing(moving: Moving) -> None:
     batch, items = moving.batch(2)
     (stored,) = moving.added(items[:1])
     other = replace(stored, pending=frozenset({"a"}))
-    assert moving.store.save_state(other, stored) == "saved"
-    there = moving.store.bury_partly(moving.mark(stored, "b"), stored, frozenset({"a"}))
+    assert moving.tables.lanes.save_state(other, stored) == "saved"
+    there = moving.tables.burials.bury_partly(moving.mark(stored, "b"), stored, frozenset({"a"}))
     assert isinstance(there, StoredMessage)
     assert there.pending == frozenset({"a"})
     assert (moving.dead(), moving.settled(batch)) == ([], (2, 0, 0))
@@ -181,8 +180,8 @@ def test_whoever_comes_late_moves_nothing(moving: Moving, carried: bool) -> None
     (stored,) = moving.added([items[0] if carried else None])
     marked = moving.kill(stored)
     moving.outbox.redrive("orders")
-    moving.store.finish(marked, frozenset({"a"}))
-    moving.store.delete_marked(marked)
+    moving.tables.burials.finish(marked, frozenset({"a"}))
+    moving.tables.lanes.delete_marked(marked)
     assert [m.redriven for m in moving.lying()] == [1]
     assert (moving.dead(), moving.settled(batch)) == ([], (2, 0, 0))
 
@@ -192,10 +191,10 @@ def test_a_lost_answer_moves_nothing_twice(moving: Moving, carried: bool) -> Non
     batch, items = moving.batch(2)
     (stored,) = moving.added([items[0] if carried else None])
     marked = moving.mark(stored)
-    moving.store.save_state(marked, stored)
+    moving.tables.lanes.save_state(marked, stored)
     lost = [Fault.APPLIED_THEN_TIMEOUT, Fault.CONFLICT, Fault.TIMEOUT_UNAPPLIED]
     moving.client.next("transact_write_items", *lost)
-    moving.store.finish(marked, frozenset({"a"}))
+    moving.tables.burials.finish(marked, frozenset({"a"}))
     assert (moving.lying(), len(moving.dead())) == ([], 1)
     moving.client.next("transact_write_items", *lost)
     assert moving.outbox.redrive("orders").refs == (stored.ref,)
@@ -229,17 +228,17 @@ def test_many_at_once_move_each_message_and_fail_its_item_once(moving: Moving) -
     stored = moving.added(items[:12])
     marked = [moving.mark(m) for m in stored]
     for before, after in zip(stored, marked, strict=True):
-        moving.store.save_state(after, before)
+        moving.tables.lanes.save_state(after, before)
 
     def finish() -> None:
-        store = DynamoStore(moving.another().tables)
+        tables = moving.another().tables
         for one in random.sample(marked, len(marked)):
             with suppress(BatchBusy):
-                store.finish(one, frozenset({"a"}))
+                tables.burials.finish(one, frozenset({"a"}))
 
     at_once(finish, finish, finish, lambda: ack_each(moving, items[12:]))
     for one in marked:
-        moving.store.finish(one, frozenset({"a"}))
+        moving.tables.burials.finish(one, frozenset({"a"}))
     assert (moving.lying(), len(moving.dead())) == ([], 12)
     assert moving.settled(batch) == (0, 48, 12)
 

@@ -15,7 +15,6 @@ from fairbox import (
     UnknownTopic,
 )
 from fairbox.dynamodb import ledger as ledger_rows
-from fairbox.dynamodb.delivery_store import DynamoStore
 from fairbox.model.busiest_topics import BusiestTopics
 from fairbox.model.clock import milliseconds
 from fairbox.model.stored_messages import ShardRow
@@ -268,9 +267,9 @@ class TestBusiestTopics:
     def test_the_list_is_written_and_read_and_changes_no_version(self, setup: Setup) -> None:
         setup.topic()
         topics = setup.outbox.tables.topics
-        store = DynamoStore(setup.outbox.tables)
-        store.refresh()
-        version = store.topics_version
+        tables = setup.outbox.tables
+        tables.topic_cache.refresh()
+        version = tables.topic_cache.version
         for busiest in (
             BusiestTopics(frozenset({"orders", "a"}), 490_000, version),
             BusiestTopics(frozenset({"orders"}), 490_001, version),
@@ -278,13 +277,13 @@ class TestBusiestTopics:
         ):
             topics.write_busiest(busiest)
             setup.clock.advance(2)
-            store.refresh()
-            assert (store.busiest, store.topics_version) == (busiest, version)
+            tables.topic_cache.refresh()
+            assert (tables.topic_cache.busiest, tables.topic_cache.version) == (busiest, version)
         topics.pause("orders", paused=True)
         setup.clock.advance(2)
-        store.refresh()
-        assert store.topics_version == version + 1
-        assert store.busiest.hour == 490_002, "a change of a topic keeps the list"
+        tables.topic_cache.refresh()
+        assert tables.topic_cache.version == version + 1
+        assert tables.topic_cache.busiest.hour == 490_002, "a change of a topic keeps the list"
 
     def test_a_sample_counts_deliveries_of_the_last_hour_by_topic(self, setup: Setup) -> None:
         for name in ("big", "small"):

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from fairbox import InvalidInput, Message, MessageRef, Queue, ResizeUnderway, UnknownTopic
 from fairbox.dispatch.maintenance.epoch_retirement import RetireReport, Retiring
-from fairbox.dynamodb.epochs import EpochTable
 from fairbox.model.epochs import Epoch, shard_number
 
 from tests.support.outbox_fixture import Setup
@@ -38,8 +37,7 @@ class ResizeRig(Setup):
 
     def retire(self) -> RetireReport:
         """Take what is empty off the lists, as repair does."""
-        table = EpochTable(self.outbox.tables)
-        return Retiring(table, self.clock).run(deadline=self.clock.now() + 600)
+        return Retiring(self.outbox.tables, self.clock).run(deadline=self.clock.now() + 600)
 
     def epochs(self) -> list[int]:
         return [epoch.number for epoch in self.outbox.topic("orders").epochs]

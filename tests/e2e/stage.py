@@ -16,7 +16,6 @@ from botocore.config import Config
 from fairbox import Message, MessageRef, Outbox, RetryPolicy, Subscription, Topic
 from fairbox.aws.s3_bodies import S3Bodies
 from fairbox.cloudevents import parse_structured
-from fairbox.dynamodb.delivery_store import DynamoStore
 
 from local.triggers import attach
 
@@ -149,7 +148,7 @@ class Stage:
             deliveries_table=app.env["FAIRBOX_DELIVERIES_TABLE"],
             bodies=S3Bodies(app.clients["s3"], app.env["FAIRBOX_BODIES_BUCKET"]),
         )
-        self.store = DynamoStore(self.outbox.tables)
+        self.tables = self.outbox.tables
         app.clients["dynamodb"].create_table(
             TableName=BUSINESS_TABLE,
             KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
@@ -225,7 +224,7 @@ class Stage:
     def rows(self, topic: str) -> list[ShardRow]:
         """Return the topic's shard rows, whether the index lists them or not."""
         shards = [(topic, *shard) for shard in self.outbox.topic(topic).shards()]
-        return self.store.shard_rows(shards)
+        return self.tables.rows.get_many(shards)
 
     def wait_counted(self, topic: str) -> None:
         """Wait until the rows' counts are the true counts of every shard."""

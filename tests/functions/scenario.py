@@ -20,7 +20,7 @@ from fairbox.aws.s3_bodies import S3Bodies
 from fairbox.aws.sqs_doorbells import SqsDoorbells, encode
 from fairbox.codec import SIZE
 from fairbox.dispatch.ports import Doorbell
-from fairbox.dynamodb.delivery_store import DynamoStore
+from fairbox.dynamodb.burials import Burials
 from fairbox.model.feeds import KINDS
 from fairbox.model.ids import IdGenerator
 
@@ -280,7 +280,7 @@ class Scenario:
         for number in range(0, len(messages), 500):
             self._give_up(f"mark-delivered/{number}", messages[number : number + 500])
         with self._monkeypatch.context() as patch:
-            patch.setattr(DynamoStore, "bury", lambda *_: None)  # as if the function died here
+            patch.setattr(Burials, "bury", lambda *_: None)  # as if the function died here
             self.add("dying", "k")
             self.pump(1)
         cancelled = self.add("hooks", "k", delay=900)

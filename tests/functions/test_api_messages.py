@@ -112,7 +112,7 @@ def test_an_item_that_nothing_can_read_is_listed_and_shown_raw(api: ApiClient) -
     application = api.application
     message_id = application.ids.next()
     item = {PK: {"S": lane_pk("ready", "orders", 0, 1)}, SK: {"S": message_id}, "?": {"S": "x"}}
-    application.store.bury_raw(item, "no version")
+    application.tables.burials.bury_raw(item, "no version")
     (shown,) = api.page("orders", state="dead").json["messages"]
     assert (shown["reason"], shown["body_omitted"], shown["body"]) == (
         "no version",
@@ -233,7 +233,7 @@ def test_a_real_event_lists_messages(api: ApiClient) -> None:
 def test_a_body_that_cannot_be_fetched_hides_no_message(api: ApiClient) -> None:
     (ref,) = add(api, 1, body=b"small")
     (gone,) = add(api, 1, body=random.Random(3).randbytes(500_000))
-    api.application.outbox._context.bodies = None
+    api.application.outbox._context.tables.bodies = None
     shown = api.page("orders").json["messages"]
     assert [m["ref"] for m in shown] == [ref, gone]
     assert [m["body_omitted"] for m in shown] == [None, "unavailable"]

@@ -40,8 +40,8 @@ def count(functions: Functions) -> Any:
 
 def listed(functions: Functions) -> BusiestTopics:
     application = functions.load("relay").Application.from_env()
-    application.store.refresh()
-    busiest: BusiestTopics = application.store.busiest
+    application.tables.topic_cache.refresh()
+    busiest: BusiestTopics = application.tables.topic_cache.busiest
     return busiest
 
 
@@ -119,9 +119,9 @@ def test_topics_with_an_open_circuit_or_dead_letters_are_listed_though_they_are_
     quiet = name(TOPICS - 1)
     assert quiet not in listed(functions).names
     state = functions.outbox.topic(quiet)
-    store = functions.load("relay").Application.from_env().store
+    tables = functions.load("relay").Application.from_env().tables
     status = state.status("billing").opened(int(functions.clock.now() * 1000), "no", Random(1))
-    store.write_status(quiet, "billing", status, state.status("billing"), announce=True)
+    tables.circuits.write(quiet, "billing", status, state.status("billing"), announce=True)
     count(functions)
     assert quiet in listed(functions).names
     capsys.readouterr()

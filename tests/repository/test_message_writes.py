@@ -21,7 +21,7 @@ UNCONDITIONAL: Final = {
     ),
     "dead_letters.bury_action": "adds to lane `dead` what died before for other subscriptions",
     "dead_letters.bury_raw": "an unreadable item as it was, in lane `dead`: the same each time",
-    "delivery_store.write_ledger": "a row of the ledger: a repetition overwrites itself",
+    "ledger.write": "a row of the ledger: a repetition overwrites itself",
     "batches._action": "items of batches, each conditional unless its change is `plain`",
     "topic_changes.change_update": "a counter of the version row, and the latest changes",
     "topics._put_topic": "a topic's row, conditional on the row as it was read",

@@ -93,7 +93,7 @@ class App(MemoryApplication):
 
     def row(self, topic: str = "orders", shard: int = 0) -> ShardRow:
         """Return a shard row, the empty one where there is none."""
-        rows = self.store.shard_rows([(topic, 0, shard)])
+        rows = self.tables.rows.get_many([(topic, 0, shard)])
         assert rows
         return rows[0]
 

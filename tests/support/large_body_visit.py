@@ -17,7 +17,6 @@ from fairbox import Subscription, Topic
 from fairbox.aws.s3_bodies import S3Bodies
 from fairbox.destinations.factory import DestinationFactory
 from fairbox.dispatch.dispatcher import Dispatcher, run_concurrently
-from fairbox.dynamodb.delivery_store import DynamoStore
 from fairbox.model.clock import SystemClock
 from fairbox.model.messages import Message, MessageRef
 from fairbox.model.stored_messages import Offloaded, StoredMessage
@@ -35,8 +34,7 @@ def main() -> None:
         Subscription("orders", f"hook-{n}", f"http://127.0.0.1:{port}/{n}") for n in range(webhooks)
     )
     s3 = make_client("s3", f"http://127.0.0.1:{port}", "eu-west-1")
-    bodies = S3Bodies(s3, "bodies")
-    store = DynamoStore(app.store._tables, bodies)
+    app.tables.bodies = S3Bodies(s3, "bodies")
     factory = DestinationFactory(
         clients=lambda *_, **__: None,
         clock=SystemClock(),
@@ -45,7 +43,7 @@ def main() -> None:
         allow_private=True,
     )
     dispatcher = Dispatcher(
-        store,
+        app.tables,
         factory,
         app.doorbells,
         clock=SystemClock(),

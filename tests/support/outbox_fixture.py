@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from fairbox import Message, MessageRef, Outbox, Topic
 from fairbox.dispatch.stream.marking import Marking
 from fairbox.dynamodb.definitions import table_definitions
-from fairbox.dynamodb.delivery_store import DynamoStore
 from fairbox.model.ids import IdGenerator
 from fairbox.testing import ManualClock
 from fairbox.testing.application import MemoryArchive, MemoryBodies
@@ -95,8 +94,7 @@ class Setup:
         """Take messages out as delivered, and mark it as the stream would have it marked."""
         records = [self._removal(ref) for ref in refs]
         self.outbox.mark_delivered(refs)
-        store = DynamoStore(self.outbox.tables, self.bodies)
-        Marking(store, MemoryArchive(), self.clock).handle(records)
+        Marking(self.outbox.tables, MemoryArchive(), self.clock).handle(records)
 
     def _removal(self, ref: MessageRef) -> dict[str, Any]:
         item = self.outbox.tables.lanes.get(ref)

@@ -99,7 +99,7 @@ class VisitWorkers:
 
     def _visits(self, seed: int) -> Visits:
         dispatcher = Dispatcher(
-            self.app.store,
+            self.app.tables,
             self.app.destinations,
             self.bells,
             clock=self.clock,

@@ -15,7 +15,6 @@ from fairbox.dispatch.dispatcher import Dispatcher
 from fairbox.dispatch.maintenance.sweep import Sweep
 from fairbox.dispatch.relay import Relay
 from fairbox.dispatch.visits import Visits
-from fairbox.dynamodb.delivery_store import DynamoStore
 from fairbox.dynamodb.tables import Tables
 from fairbox.errors import FairboxError
 from fairbox.testing.application import BATCHES, DELIVERIES, OUTBOX
@@ -119,15 +118,15 @@ class Functions:
             outbox=OUTBOX,
             deliveries=DELIVERIES,
             batches=BATCHES,
+            bodies=self._app.bodies,
             clock=clock,
             rng=self._rng,
         )
-        store = DynamoStore(tables, self._app.bodies)
-        return Sweep(store, self._make_doorbells(seconds), clock, run=self._threads.run_all)
+        return Sweep(tables, self._make_doorbells(seconds), clock, run=self._threads.run_all)
 
     def _dispatcher(self) -> Dispatcher:
         return Dispatcher(
-            self._app.store_of(self._app.clock),
+            self._app.tables_of(self._app.clock),
             self._app.destinations,
             self.doorbells,
             clock=self._app.clock,

@@ -41,7 +41,7 @@ def test_a_queue_over_an_outbox_shares_it_and_its_copies_of_topics() -> None:
 
 def test_an_outbox_over_tables_shares_them_and_has_copies_of_topics_of_its_own() -> None:
     app = MemoryApplication()
-    other = Outbox.over(app.outbox.tables, app.bodies)
+    other = Outbox.over(app.outbox.tables)
     app.outbox.create_topic(Topic("jobs", shards=1))
     ref = other.add(Message(topic="jobs", body=b"1", id=app.ids.next()))
     assert (other.tables, other.bodies) == (app.outbox.tables, app.bodies)

@@ -347,25 +347,21 @@ class TestCrashes:
     def test_whoever_finishes_a_move_too_late_finds_it_done(self) -> None:
         app = App("a")
         marked: list[Any] = []
-        bury = type(app.store).bury
+        burials = app.tables.burials
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(
-                type(app.store), "bury", lambda _, stored, died: marked.append((stored, died))
-            )
-            patch.setattr(type(app.store), "finish", lambda *_: None)
+            patch.setattr(burials, "bury", lambda stored, died: marked.append((stored, died)))
+            patch.setattr(burials, "finish", lambda *_: None)
             (ref,) = killed(app)
         assert [m.gone for m in lying(app)] == ["dead"]
         with pytest.raises(MessagesNotFound):  # not dead before somebody has finished the move
             app.outbox.redrive("orders", [ref])
         app.repair()
         app.outbox.redrive("orders", [ref])
-        app.store.finish(*marked[0])
-        app.store.delete_marked(marked[0][0])
+        burials.finish(*marked[0])
+        app.tables.lanes.delete_marked(marked[0][0])
         assert [m.ref for m in redriven(app)] == [ref]
         assert app.dead() == []
-        bury(
-            app.store, *marked[0]
-        )  # who marked it, between its two calls: the one that is not safe
+        burials.bury(*marked[0])  # who marked it, between its two calls: the one that is not safe
         assert len(app.dead()) == 1
         assert (
             app.outbox.redrive("orders").refs == ()
@@ -379,8 +375,8 @@ class TestCrashes:
         (ref,) = killed(app)  # dead for `a`; then for `b`, and killed before the move
         app.at("b").answer = lambda _: REFUSED
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(type(app.store), "bury", lambda *_: None)
-            patch.setattr(type(app.store), "finish", lambda *_: None)
+            patch.setattr(app.tables.burials, "bury", lambda *_: None)
+            patch.setattr(app.tables.burials, "finish", lambda *_: None)
             app.run(600)
         assert [m.gone for m in lying(app)] == ["dead"]
         assert app.outbox.redrive("orders").refs == (ref,)

@@ -159,8 +159,11 @@ def test_a_body_too_large_for_an_item_is_refused_where_there_is_no_bucket() -> N
     refs = killed(app)
     noise = random.Random(1).randbytes(400_000)
     before = unchanged(app)
+    outbox = Outbox(
+        app.client, table=OUTBOX, deliveries_table=DELIVERIES, clock=app.clock, rng=app.rng
+    )
     with pytest.raises(BodyTooLarge):
-        Outbox.over(app.outbox.tables).redrive("orders", refs, body=noise)
+        outbox.redrive("orders", refs, body=noise)
     assert unchanged(app) == before
 
 

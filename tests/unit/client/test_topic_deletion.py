@@ -36,7 +36,7 @@ def message(app: App, topic: str = "orders", **more: Any) -> Message:
 
 def other(app: App) -> Outbox:
     """Return an outbox with copies of topics of its own."""
-    return Outbox.over(app.outbox.tables, app.bodies)
+    return Outbox.over(app.outbox.tables)
 
 
 def meanwhile(app: App, monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> None:
@@ -211,7 +211,7 @@ def test_a_batch_completes_when_its_callbacks_topic_was_deleted() -> None:
     app.clock.advance(31)
     app.outbox.known_topic("orders")  # this process knows that it is being deleted
     app.clock.advance(29)
-    Outbox.over(app.outbox.tables, app.bodies).delete_topic("orders")
+    Outbox.over(app.outbox.tables).delete_topic("orders")
     app.batches.seal(batch)
     assert app.batches.ack([f"{batch}:0:0"]).completed == (batch,)
     assert other(app).outstanding_count("orders") == 1

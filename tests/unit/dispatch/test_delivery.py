@@ -160,11 +160,11 @@ def test_what_only_removed_subscriptions_lacked_is_purged() -> None:
 def test_a_lost_race_is_taken_up_from_what_the_winner_wrote() -> None:
     app = App("a", "b", "c")
     (ref,) = app.add()
-    stored = app.store.read([ref])[0][0]
+    stored = app.tables.lanes.read([ref])[0][0]
     app.at("b").answer = lambda _: REFUSED
     app.at("c").answer = lambda _: REFUSED
     winner = replace(stored, pending=frozenset({"b", "c"}))
-    assert app.store.save_state(winner, stored) == "saved"
+    assert app.tables.lanes.save_state(winner, stored) == "saved"
     app.relay()  # still has the image in which nobody had it
     (after,) = map(read_message, app.lying())
     assert after.pending == frozenset(["b", "c"])
@@ -198,11 +198,11 @@ def test_deletes_left_unprocessed_are_reported_and_repeat_the_message() -> None:
     app = App("a")
     app.add(3)
     dispatcher = Dispatcher(
-        app.store, app.destinations, app.doorbells, clock=app.clock, rng=random.Random(1),
+        app.tables, app.destinations, app.doorbells, clock=app.clock, rng=random.Random(1),
         fan_out=run_sequentially,
     )  # fmt: skip
     messages = [read_message(i) for i in app.lying()]
-    lanes = app.store._tables.lanes
+    lanes = app.tables.lanes
     lanes.calls.client = _Unprocessing(app.client)
     report = dispatcher.deliver(messages, deadline=app.deadline)
     assert (report.removed, len(report.metrics.errors)) == (0, 1)
@@ -293,7 +293,7 @@ def test_a_key_named_twice_is_deleted_once() -> None:
     app = App("a")
     refs = app.add(2)
     messages = [read_message(i) for i in app.lying()]
-    app.store.delete([*messages, *messages])
+    app.tables.lanes.delete_messages([*messages, *messages])
     assert app.lying() == []
     assert len(refs) == 2
 

@@ -130,14 +130,14 @@ def test_a_page_that_cannot_be_read_repeats_no_call_of_the_page_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     simulation = Simulation(100, backlog=SHARDS * 150)
-    read, reads = simulation.app.store.read_lane, count()
+    read, reads = simulation.app.tables.lanes.page, count()
 
     def fail_at_times(*place: Any, **how: Any) -> ShardPage:
         if next(reads) % 2:
             raise Unavailable("query", "a test")
         return read(*place, **how)
 
-    monkeypatch.setattr(simulation.app.store, "read_lane", fail_at_times)
+    monkeypatch.setattr(simulation.app.tables.lanes, "page", fail_at_times)
     simulation.run(200)  # a doorbell that failed comes again after 90 s
     assert len(simulation.ids) > SHARDS * 20
     assert len(set(simulation.ids)) == len(simulation.ids)

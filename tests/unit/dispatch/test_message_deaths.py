@@ -9,8 +9,7 @@ from botocore.exceptions import ReadTimeoutError
 from fairbox import NotConfigured
 from fairbox.codec.messages import read_message
 from fairbox.dispatch.ports import TAKEN
-from fairbox.dynamodb.delivery_store import DynamoStore
-from fairbox.dynamodb.tables import Tables
+from fairbox.dynamodb.burials import Burials
 from fairbox.testing.application import BATCHES, DELIVERIES, OUTBOX
 
 from tests.support.application import REFUSED, THROTTLED, App
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 def between(app: App, **hooks: Callable[[], None]) -> Between:
     """Put a client between the functions that deliver and the tables."""
     client = Between(app.client, **hooks)
-    app.store._tables.calls.client = client
+    app.tables.calls.client = client
     return client
 
 
@@ -143,7 +142,7 @@ def test_a_busy_group_leaves_the_message_where_it_is_with_nothing_half_done() ->
     (stored,) = map(read_message, app.lying())
     assert (stored.gone, app.dead()) == ("dead", [])
     assert app.batches.progress(batch).failed == 0
-    app.store._tables.calls.client = app.client
+    app.tables.calls.client = app.client
     app.run(200)
     assert lying(app) == []
     assert len(app.dead()) == 1
@@ -184,15 +183,15 @@ def test_who_comes_late_buries_no_message_again() -> None:
     batch, (item, _) = opened(app, 2)
     (ref,) = app.add(batch_item=item)
     marked: list[Any] = []
-    store = app.store
+    tables = app.tables
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(store), "bury", lambda _, stored, died: marked.append((stored, died)))
+        patch.setattr(tables.burials, "bury", lambda stored, died: marked.append((stored, died)))
         failing(app, 60)
-    store.finish(*marked[0])
+    tables.burials.finish(*marked[0])
     app.engine.delete_item(TableName=DELIVERIES, Key={k: app.dead()[0][k] for k in ("pk", "sk")})
     app.batches.retry([item])
-    store.bury(*marked[0])
-    store.finish(*marked[0])
+    tables.burials.bury(*marked[0])
+    tables.burials.finish(*marked[0])
     assert (app.dead(), lying(app)) == ([], [])
     assert app.batches.progress(batch).pending == 2
     assert app.outbox.get(ref) is None
@@ -201,10 +200,9 @@ def test_who_comes_late_buries_no_message_again() -> None:
 def test_without_a_batches_table_what_carries_an_item_stays_and_stops_no_other() -> None:
     app = App("a")
     _, (item,) = opened(app)
-    tables = Tables(app.client, outbox=OUTBOX, deliveries=DELIVERIES, clock=app.clock, rng=app.rng)
-    app.store._tables = tables
+    app.tables.batches = None
     with pytest.raises(NotConfigured):
-        _ = tables.message_items
+        _ = app.tables.message_items
     app.add(batch_item=item)
     app.add()
     failing(app)
@@ -219,10 +217,10 @@ def test_without_a_batches_table_what_carries_an_item_stays_and_stops_no_other()
 
 def test_only_the_store_that_is_wired_knows_the_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     app = App("a")
-    monkeypatch.setattr(DynamoStore, "finish", lambda *_: raises(NotConfigured("X")))
+    monkeypatch.setattr(Burials, "finish", lambda *_: raises(NotConfigured("X")))
     (ref,) = app.add()
     app.at("a").answer = lambda _: REFUSED
-    monkeypatch.setattr(DynamoStore, "bury", lambda *_: raises(NotConfigured("X")))
+    monkeypatch.setattr(Burials, "bury", lambda *_: raises(NotConfigured("X")))
     app.run(60)
     report = app.repair()
     assert (report.finished, report.unfinished) == (0, 1)

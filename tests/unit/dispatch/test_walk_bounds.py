@@ -40,8 +40,8 @@ def waiting(app: App) -> int:
 def put_position(app: App, places: Places) -> None:
     """Write a position, whatever is there."""
     audience = audience_text(app.outbox.topic("orders").subscription_names)
-    there = app.store.walk_position(SHARD)
-    assert app.store.move_walk(SHARD, there, shared=(places, audience)) is None
+    there = app.tables.walks.read(SHARD)
+    assert app.tables.walks.move(SHARD, there, shared=(places, audience)) is None
 
 
 def limited(app: App, *names: str, limit: int = 5) -> None:

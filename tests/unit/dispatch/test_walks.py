@@ -24,8 +24,8 @@ PATIENT = RetryPolicy(max_attempts=100, cap=30)
 def put_position(app: App, shared: Places, of_a: Places | None = None) -> None:
     """Write a position, whatever is there."""
     audience = audience_text(app.outbox.topic("orders").subscription_names)
-    there = app.store.walk_position(SHARD)
-    app.store.move_walk(SHARD, there, shared=(shared, audience), apart={"a": of_a})
+    there = app.tables.walks.read(SHARD)
+    app.tables.walks.move(SHARD, there, shared=(shared, audience), apart={"a": of_a})
 
 
 def paused_beside_healthy(waiting: int) -> App:
@@ -162,7 +162,7 @@ def test_a_walk_that_stops_at_young_messages_passes_none_of_their_page() -> None
     young = add_and_relay(app, 150)
     app.clock.advance(30)
     app.answer(Doorbell(*SHARD))
-    position = app.store.walk_position(SHARD)
+    position = app.tables.walks.read(SHARD)
     names = app.outbox.topic("orders").subscription_names
     assert not [r for r in young if position.hides("ready", r.id, "paused", names)]
     app.outbox.resume_subscription("orders", "paused")
@@ -179,7 +179,7 @@ def test_a_walk_that_sends_behind_what_is_still_the_relays_does_not_pass_it() ->
     app.answer(Doorbell(*SHARD, tuple(second)))  # `quick` has taken these, the relay is behind
     app.clock.advance(10)
     app.answer(Doorbell(*SHARD, before=int(app.clock.now() * 1000)))
-    position = app.store.walk_position(SHARD)
+    position = app.tables.walks.read(SHARD)
     names = app.outbox.topic("orders").subscription_names
     assert not position.hides("ready", first.id, "quick", names)
     app.mark()

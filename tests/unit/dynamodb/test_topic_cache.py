@@ -28,7 +28,7 @@ from tests.support.application import App
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fairbox.dynamodb.delivery_store import DynamoStore
+    from fairbox.dynamodb.tables import Tables
 
 TOPICS = 60
 
@@ -42,13 +42,13 @@ def application(topics: int = TOPICS) -> App:
     return app
 
 
-def reading(app: App, store: DynamoStore, topics: int = TOPICS) -> float:
+def reading(app: App, tables: Tables, topics: int = TOPICS) -> float:
     """The units that a process reads which meets a message of every topic, 1.1 s later."""
     app.clock.advance(1.1)
     app.meter.reset()
-    store.refresh()
+    tables.topic_cache.refresh()
     for n in range(topics):
-        assert store.topic(f"t{n:03d}") is not None
+        assert tables.topic_cache.get(f"t{n:03d}") is not None
     return app.meter.reading().rru
 
 
@@ -79,64 +79,64 @@ class TestDispatchers:
         self, change: Callable[[App], object]
     ) -> None:
         app = application()
-        store = app.store_of(app.clock)
-        reading(app, store)
-        assert reading(app, store) == 1, "the version row alone"
+        tables = app.tables_of(app.clock)
+        reading(app, tables)
+        assert reading(app, tables) == 1, "the version row alone"
         change(app)
-        assert reading(app, store) <= 2
-        assert store.topic("t007") == app.outbox.topic("t007"), "and it is in force"
+        assert reading(app, tables) <= 2
+        assert tables.topic_cache.get("t007") == app.outbox.topic("t007"), "and it is in force"
 
     def test_of_many_changes_each_is_in_force_and_costs_its_own_topic(self) -> None:
         app = application()
-        store = app.store_of(app.clock)
-        reading(app, store)
+        tables = app.tables_of(app.clock)
+        reading(app, tables)
         for n in range(0, SLOTS, 2):
             app.outbox.add_subscription(Subscription(f"t{n:03d}", "b", "sqs:http://q/b"))
-        assert reading(app, store) <= 1 + SLOTS // 2
+        assert reading(app, tables) <= 1 + SLOTS // 2
         for n in range(TOPICS):
-            assert store.topic(f"t{n:03d}") == app.outbox.topic(f"t{n:03d}")
+            assert tables.topic_cache.get(f"t{n:03d}") == app.outbox.topic(f"t{n:03d}")
 
     def test_a_process_that_slept_through_many_changes_has_them_all(self) -> None:
         app = application()
-        store = app.store_of(app.clock)
-        reading(app, store)
+        tables = app.tables_of(app.clock)
+        reading(app, tables)
         for n in range(SLOTS + 1):
             app.outbox.add_subscription(Subscription(f"t{n:03d}", "b", "sqs:http://q/b"))
-        reading(app, store)
+        reading(app, tables)
         for n in range(TOPICS):
-            assert store.topic(f"t{n:03d}") == app.outbox.topic(f"t{n:03d}")
+            assert tables.topic_cache.get(f"t{n:03d}") == app.outbox.topic(f"t{n:03d}")
 
     def test_a_topic_that_is_deleted_and_made_again_is_another_one(self) -> None:
         app = application(3)
-        store = app.store_of(app.clock)
-        reading(app, store, 3)
+        tables = app.tables_of(app.clock)
+        reading(app, tables, 3)
         app.outbox.remove_subscription("t001", "a")
         app.outbox.delete_topic("t001")
         app.clock.advance(2)
-        store.refresh()
-        assert store.topic("t001") is None
+        tables.topic_cache.refresh()
+        assert tables.topic_cache.get("t001") is None
         app.outbox.create_topic(Topic("t001", shards=3))
         app.clock.advance(2)
-        store.refresh()
-        assert store.topic("t001") == app.outbox.topic("t001")
+        tables.topic_cache.refresh()
+        assert tables.topic_cache.get("t001") == app.outbox.topic("t001")
 
     @pytest.mark.parametrize("counter", [attr.CONFIG_VERSION, attr.ANNOUNCED])
     def test_a_change_without_its_topic_s_name_drops_every_copy(self, counter: str) -> None:
         app = application()
-        store = app.store_of(app.clock)
-        cold = reading(app, store)
-        before = {f"t{n:03d}": store.announced_of(f"t{n:03d}") for n in range(TOPICS)}
+        tables = app.tables_of(app.clock)
+        cold = reading(app, tables)
+        before = {f"t{n:03d}": tables.topic_cache.stamp(f"t{n:03d}") for n in range(TOPICS)}
         old_change(app, counter)
-        assert reading(app, store) == cold
-        assert all(store.announced_of(name) != mark for name, mark in before.items())
-        assert reading(app, store) == 1
+        assert reading(app, tables) == cold
+        assert all(tables.topic_cache.stamp(name) != mark for name, mark in before.items())
+        assert reading(app, tables) == 1
 
     def test_a_copy_that_another_thread_is_reading_does_not_outlive_its_change(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         app = application(2)
-        store = app.store_of(app.clock)
-        store.refresh()
+        tables = app.tables_of(app.clock)
+        tables.topic_cache.refresh()
         near = type(app.outbox.tables.topics).near
 
         def slow(self: Any, name: str) -> Any:
@@ -144,12 +144,12 @@ class TestDispatchers:
             monkeypatch.setattr(type(self), "near", near)
             app.outbox.add_subscription(Subscription("t001", "b", "sqs:http://q/b"))
             app.clock.advance(1.1)
-            store.refresh()  # as another invocation of the process does
+            tables.topic_cache.refresh()  # as another invocation of the process does
             return found
 
         monkeypatch.setattr(type(app.outbox.tables.topics), "near", slow)
-        store.topic("t001")
-        assert store.topic("t001") == app.outbox.topic("t001")
+        tables.topic_cache.get("t001")
+        assert tables.topic_cache.get("t001") == app.outbox.topic("t001")
 
     def test_an_announcement_makes_only_its_own_topic_s_circuits_be_read(self) -> None:
         app = application()
@@ -158,9 +158,9 @@ class TestDispatchers:
         app.relay()
         for name in ("t001", "t002"):
             app.add(1, name)
-        before = app.store.read_statuses("t001", ["a"])["a"]
+        before = app.tables.circuits.read("t001", ["a"])["a"]
         opened = before.opened(int(app.clock.now() * 1000), "no", random.Random(1))
-        app.store.write_status("t001", "a", opened, NEW, announce=True)
+        app.tables.circuits.write("t001", "a", opened, NEW, announce=True)
         app.clock.advance(1.1)
         app.meter.reset()
         app.relay()
@@ -171,17 +171,17 @@ class TestDispatchers:
     def test_a_cold_process_reads_a_dozen_topics_for_one_unit(self) -> None:
         app = application()
         rows = 2 * TOPICS
-        assert reading(app, app.store_of(app.clock)) <= 1 + rows / (NEAR_ROWS - 2) + 1
+        assert reading(app, app.tables_of(app.clock)) <= 1 + rows / (NEAR_ROWS - 2) + 1
 
     def test_a_topic_with_many_subscriptions_is_read_whole(self) -> None:
         app = application(3)
         for n in range(2 * NEAR_ROWS + 3):
             app.outbox.add_subscription(Subscription("t001", f"s{n:02d}", "sqs:http://q/b"))
-        store = app.store_of(app.clock)
-        store.refresh()
+        tables = app.tables_of(app.clock)
+        tables.topic_cache.refresh()
         for name in ("t000", "t001", "t002"):
-            assert store.topic(name) == app.outbox.topic(name)
-        assert store.topic("absent") is None
+            assert tables.topic_cache.get(name) == app.outbox.topic(name)
+        assert tables.topic_cache.get("absent") is None
 
     def test_a_neighbour_that_cannot_be_read_does_no_harm(self) -> None:
         app = application(3)
@@ -191,26 +191,26 @@ class TestDispatchers:
             UpdateExpression="SET cv = :two",
             ExpressionAttributeValues={":two": {"N": "2"}},
         )
-        store = app.store_of(app.clock)
-        assert store.topic("t000") == app.outbox.topic("t000")
-        assert store.topic("t002") == app.outbox.topic("t002")
+        tables = app.tables_of(app.clock)
+        assert tables.topic_cache.get("t000") == app.outbox.topic("t000")
+        assert tables.topic_cache.get("t002") == app.outbox.topic("t002")
 
     def test_copies_are_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
         assert MAX_TOPICS >= 1000
         monkeypatch.setattr(topic_cache, "MAX_TOPICS", 20)
         app = application()
-        store = app.store_of(app.clock)
-        reading(app, store)
-        assert len(store._topics._cache.by_name) <= 20
+        tables = app.tables_of(app.clock)
+        reading(app, tables)
+        assert len(tables.topic_cache._cache.by_name) <= 20
         for n in range(TOPICS):
             app.outbox.pause_subscription(f"t{n:03d}", "a")
-            reading(app, store, 1)
-        assert len(store._topics._stamps) <= 21
+            reading(app, tables, 1)
+        assert len(tables.topic_cache._stamps) <= 21
 
 
 class TestProducers:
     def topics(self, app: App) -> ProducerTopics:
-        return ProducerTopics(app.outbox.tables.topics, app.outbox.tables.calls)
+        return ProducerTopics(app.outbox.tables.topics, app.clock)
 
     def spent(self, app: App, topics: ProducerTopics, names: list[str]) -> float:
         app.meter.reset()

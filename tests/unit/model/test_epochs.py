@@ -8,7 +8,6 @@ from contextlib import suppress
 import hypothesis.strategies as st
 from fairbox import Message, MessageRef, Outbox, PartitionedQueue, ResizeUnderway, Topic
 from fairbox.dispatch.maintenance.epoch_retirement import Retiring
-from fairbox.dynamodb.epochs import EpochTable
 from fairbox.model.epochs import Epoch, announced, closed, epoch_at, shard_number, sharing, without
 from fairbox.model.sharding import partition_number
 from fairbox.testing.application import DELIVERIES, OUTBOX, MemoryApplication
@@ -65,8 +64,8 @@ class TestTopics:
             elif step == "wait":
                 world.app.clock.advance(number)
             elif step == "retire":
-                table = EpochTable(world.operator.tables)
-                Retiring(table, world.app.clock).run(deadline=world.app.clock.now() + 600)
+                retiring = Retiring(world.operator.tables, world.app.clock)
+                retiring.run(deadline=world.app.clock.now() + 600)
             elif step == "keep":
                 kept.append(world.message("orders"))
             else:

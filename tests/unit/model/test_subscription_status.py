@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 from fairbox.codec.subscription_status import read_status, status_attributes
 from fairbox.dispatch.ports import TAKEN, Outcome
@@ -30,7 +31,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
 SUBSCRIPTION = Subscription("orders", "a", "sqs:http://q/a")
 TOPIC = TopicState(Topic("orders", shards=1), (Epoch(0, 1, 0),), (SUBSCRIPTION,))
@@ -64,19 +65,17 @@ class Row:
     reads: int = 0
     probes: list[int] = field(default_factory=list)
 
-    def announced_of(self, topic: str) -> int:
+    def stamp(self, topic: str) -> int:
         return self.announced
 
-    def statuses(self, topic: str) -> tuple[Mapping[str, SubscriptionStatus], int]:
-        return {}, 0
+    def with_stamp(self, topic: str) -> tuple[None, int]:
+        return None, 0
 
-    def read_statuses(
-        self, topic: str, subscriptions: Iterable[str]
-    ) -> dict[str, SubscriptionStatus]:
+    def read(self, topic: str, subscriptions: Iterable[str]) -> dict[str, SubscriptionStatus]:
         self.reads += 1
         return dict.fromkeys(subscriptions, self.status)
 
-    def write_status(
+    def write(
         self,
         topic: str,
         name: str,
@@ -105,7 +104,8 @@ class Processes:
         self.row = Row()
         self.clock = ManualClock()
         rng = random.Random(seed)
-        self.gates = [Gate(self.row, self.clock, rng) for _ in range(count)]
+        tables: Any = SimpleNamespace(topic_cache=self.row, circuits=self.row)
+        self.gates = [Gate(tables, self.clock, rng) for _ in range(count)]
         self.ids = IdGenerator(self.clock, rng.getrandbits)
 
     @property

@@ -104,8 +104,8 @@ def test_topics_are_read_for_circuits_only_where_there_is_news_or_one_is_open() 
 
     def look() -> set[tuple[str, str]]:
         app.clock.advance(60)
-        app.store.refresh()
-        return set(watch.not_ready(app.store.announced))
+        app.tables.topic_cache.refresh()
+        return set(watch.not_ready(app.tables.topic_cache.announced))
 
     assert look() == look() == set()
     assert not loads

@@ -169,8 +169,8 @@ def test_consumers_follow_the_list_and_read_nothing_for_it(
     for name in ("jobs", "quiet"):
         app.outbox.create_topic(Topic(name, shards=1))
         app.queue.send(Message(topic=name, body=b"{}", id=app.ids.next()))
-    app.store.refresh()
-    listed = app.store.busiest.joined(["jobs"], limit=1)
+    app.tables.topic_cache.refresh()
+    listed = app.tables.topic_cache.busiest.joined(["jobs"], limit=1)
     app.outbox.tables.topics.write_busiest(listed)
     app.clock.advance(2)
     metrics = app.queue.metrics(Settings({"FAIRBOX_METRICS_DETAIL": level}))

@@ -234,7 +234,7 @@ def test_a_copy_of_a_hint_that_others_moved_back_hides_no_message() -> None:
         if scene.clock.now() > 1_760_000_002.5:
             break
     scene.application.queue.send(Message(topic="jobs", body=b"x", id=late))
-    scene.application.queue._context.store.lower_after(("jobs", 0, 0), late)
+    scene.application.queue._context.tables.hints.lower_after(("jobs", 0, 0), late)
     found: list[str] = []
     while received := scene.queue.receive("jobs", visibility_timeout=3600):
         found += [one.message.id for one in received]

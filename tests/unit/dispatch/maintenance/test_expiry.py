@@ -349,8 +349,8 @@ class TestBounds:
         app = Jobs()
         app.send(1000)
         app.clock.advance(KEPT + MARGIN + 60)
-        expiry = Expiry(app.store, Expiries(app.outbox.tables), app.clock)
-        sweep = Sweep(app.store, app.doorbells, app.clock, expiry=expiry)
+        expiry = Expiry(app.tables, app.clock)
+        sweep = Sweep(app.tables, app.doorbells, app.clock, expiry=expiry)
         report = sweep.run(deadline=app.clock.now() + 0.35)
         assert (report.expired, report.unexpired) == ({"jobs": 399}, 1)
         report = sweep.run(deadline=app.clock.now() + 25)
@@ -363,8 +363,8 @@ class TestBounds:
         app.add(200, "small")
         app.mark()
         app.clock.advance(KEPT + MARGIN + 60)
-        expiry = Expiry(app.store, Expiries(app.outbox.tables), app.clock)
-        sweep = Sweep(app.store, app.doorbells, app.clock, expiry=expiry)
+        expiry = Expiry(app.tables, app.clock)
+        sweep = Sweep(app.tables, app.doorbells, app.clock, expiry=expiry)
         report = sweep.run(deadline=app.clock.now() + 4)
         assert report.unexpired
         assert report.expired["small"] == 200
@@ -375,8 +375,8 @@ class TestBounds:
         app.add(1)
         app.mark()
         app.clock.advance(KEPT + MARGIN + 60)
-        expiry = Expiry(app.store, Expiries(app.outbox.tables), app.clock)
-        sweep = Sweep(app.store, app.doorbells, app.clock, expiry=expiry)
+        expiry = Expiry(app.tables, app.clock)
+        sweep = Sweep(app.tables, app.doorbells, app.clock, expiry=expiry)
         report = sweep.run(deadline=app.clock.now() + 11)
         assert report.rung == 1
         assert report.expired["jobs"] >= 5000

@@ -119,9 +119,9 @@ class TestCounts:
         give_up(app)
         app.add(2)
         app.mark()
-        app.store.ask_recount(SHARD)
+        app.tables.recounts.ask(SHARD)
         before = app.row()
-        app.store.change_row(before.doubted(int(app.clock.now() * 1000)), before)
+        app.tables.rows.change(before.doubted(int(app.clock.now() * 1000)), before)
         app.clock.advance(61)
         assert app.row().later == 0
         assert app.sweep().rung == 1
@@ -139,7 +139,7 @@ class TestCounts:
             return update(**request)
 
         monkeypatch.setattr(app.engine, "update_item", later)
-        doubt(app.store, [SHARD], 1)
+        doubt(app.tables, [SHARD], 1)
         assert (app.row().ready, app.row().recount, app.row().next_check) == (3, 0, 1)
 
     def test_dead_letters_are_counted_again_too(self) -> None:
@@ -175,7 +175,7 @@ class TestCounts:
         for shard in range(4):
             before = app.row(shard=shard)
             wrong = replace(before, ready=ready, later=3, next_check=before.next_check or NEVER_MS)
-            assert app.store.change_row(wrong, before)
+            assert app.tables.rows.change(wrong, before)
         scanned = []
         for _ in range(60):
             scanned.append(app.repair(seconds=0.02).scanned)
@@ -302,7 +302,7 @@ class TestFailingObjects:
         app = waiting("a")
         app.add(2)
         app.mark()
-        app.store.ask_recount(SHARD)
+        app.tables.recounts.ask(SHARD)
         item = {"pk": {"S": "recount"}, "sk": {"S": "no shard"}}
         app.engine.put_item(TableName="outbox", Item=item)
         assert app.repair().doubtful == 0

@@ -14,7 +14,6 @@ from fairbox.dispatch.maintenance import recount
 from fairbox.dispatch.maintenance.recount import Recounts
 from fairbox.dispatch.ports import Outcome
 from fairbox.dynamodb import recounts as recount_tables
-from fairbox.dynamodb.recounts import RecountTable
 from fairbox.errors import FairboxError
 from fairbox.model.clock import milliseconds
 from fairbox.testing.application import OUTBOX, MemoryApplication
@@ -69,9 +68,7 @@ class BusyShard:
         self.client = Interrupted(self.app.client)
         self.calm = self.holes = False
         over = MemoryApplication(clock=self.app.clock, wrap=lambda _: self.client)
-        self.recounts = Recounts(
-            RecountTable(over.outbox.tables), over.store, self.app.clock, self.app.ids.next
-        )
+        self.recounts = Recounts(over.tables, self.app.clock, self.app.ids.next)
         self.truths: list[str] = []
         self.ended = self.corrected = 0
 
@@ -160,7 +157,7 @@ class BusyShard:
                 raise Killed
 
         rows: Any = self.recounts._rows
-        change = rows.change_row
+        change = rows.change
 
         def checked(after: ShardRow, row: ShardRow) -> bool:
             done: bool = change(after, row)
@@ -171,7 +168,7 @@ class BusyShard:
                     self.truths.append(f"{found} written, {self.true(after)} true")
             return done
 
-        rows.change_row = checked
+        rows.change = checked
         self.client.before = before
         self.calm = self.rng.random() < 0.7
         if not self.app.row().recount:
@@ -185,7 +182,7 @@ class BusyShard:
         finally:
             self.calm = False
             self.client.before = lambda: None
-            rows.change_row = change
+            rows.change = change
 
     def rest(self) -> None:
         """Let all be marked and replayed, and all recounts end."""
@@ -219,7 +216,7 @@ def busy(seed: int, *, pages: int = 4, kills: float = 0.0, rounds: int = 3) -> B
         for _ in range(20):
             shard.act()
         for _ in range(rounds):
-            doubt(shard.app.store, [SHARD], milliseconds(shard.app.clock))
+            doubt(shard.app.tables, [SHARD], milliseconds(shard.app.clock))
             for _ in range(4):
                 shard.recount(kills=kills)
                 shard.mark()
@@ -257,8 +254,8 @@ def test_the_seeds_recount_under_traffic_and_correct_counts() -> None:
 def test_a_recount_whose_fences_marking_went_past_begins_anew_after_an_hour() -> None:
     app = App("a", shards=1)
     app.add(3)
-    doubt(app.store, [SHARD], milliseconds(app.clock))
-    recounts = Recounts(RecountTable(app.outbox.tables), app.store, app.clock, app.ids.next)
+    doubt(app.tables, [SHARD], milliseconds(app.clock))
+    recounts = Recounts(app.tables, app.clock, app.ids.next)
     recounts.run(deadline=app.clock.now() + 60)
     app.add(1)
 

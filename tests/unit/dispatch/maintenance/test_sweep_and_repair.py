@@ -74,7 +74,7 @@ class TestSweep:
         app.add(1)
         app.mark()
         app.clock.advance(100)
-        report = Sweep(app.store, app.doorbells, app.clock).run(deadline=app.clock.now())
+        report = Sweep(app.tables, app.doorbells, app.clock).run(deadline=app.clock.now())
         assert report.unfinished
         assert report.looked == 0
 
@@ -113,7 +113,7 @@ class TestRepair:
         dead, cancelled = app.add(2)
         app.outbox.tables.lanes.mark_gone(cancelled, "cancelled", "")
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(type(app.store), "bury", _killed)
+            patch.setattr(app.tables.burials, "bury", _killed)
             for _ in range(3):
                 try:
                     app.run(20)
@@ -143,7 +143,7 @@ class TestRepair:
         app.add(3)
         app.run(1)
         before = app.row()
-        app.store.change_row(replace(before, ready=7), before)
+        app.tables.rows.change(replace(before, ready=7), before)
         assert app.repair().recounted == 1
         assert app.row().ready == 3
         assert app.row().recount is None
@@ -155,7 +155,7 @@ class TestRepair:
         app.add(3)
         app.run(1)
         before = app.row()
-        app.store.change_row(replace(before, ready=7), before)
+        app.tables.rows.change(replace(before, ready=7), before)
 
         def busy() -> None:
             app.add(2)
@@ -220,7 +220,7 @@ class TestMarking:
         app = App("a")
         app.add(2)
         before = ShardRow("orders", 0, 0)
-        assert app.store.change_row(replace(before, next_check=7), before)
-        assert not app.store.change_row(replace(before, next_check=8), before)
+        assert app.tables.rows.change(replace(before, next_check=7), before)
+        assert not app.tables.rows.change(replace(before, next_check=8), before)
         app.mark()
         assert (app.row().ready, app.row().next_check) == (2, 7)

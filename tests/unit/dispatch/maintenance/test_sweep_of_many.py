@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from itertools import islice
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,6 +15,7 @@ from fairbox.codec.shards import BUCKETS, bucket, shard_item
 from fairbox.dispatch.calls import THREADS, in_threads
 from fairbox.dispatch.maintenance.sweep import HEADS_A_SECOND, PERIOD_SECONDS, Sweep
 from fairbox.dynamodb.lanes import ShardPage
+from fairbox.model.clock import milliseconds
 from fairbox.model.epochs import Epoch
 from fairbox.model.ids import IdGenerator
 from fairbox.model.stored_messages import ShardRow, StoredMessage
@@ -80,13 +82,13 @@ class Overdue:
     def refresh(self) -> None:
         pass
 
-    def topic(self, name: str) -> TopicState:
+    def get(self, name: str) -> TopicState:
         return self.topics[name]
 
-    def due_shards(self, *, ahead_ms: int = 0) -> Iterator[ShardRow]:
+    def listed(self, until: int) -> Iterator[ShardRow]:
         return iter(self.rows)
 
-    def read_lane(self, lane: str, topic: str, epoch: int, shard: int, **_: Any) -> ShardPage:
+    def page(self, lane: str, topic: str, epoch: int, shard: int, **_: Any) -> ShardPage:
         self.run.took += self.read
         self.heads.append(self.clock.now())
         ref = MessageRef(topic, epoch, shard, self.old)
@@ -101,7 +103,8 @@ class Overdue:
 
     def sweep(self) -> Sweep:
         doorbells = self.doorbells.of(self.clock, lambda _: self)
-        return Sweep(self, doorbells, self.clock, run=self.run)  # type: ignore[arg-type]  # the parts it uses
+        tables: Any = SimpleNamespace(topic_cache=self, rows=self, lanes=self)
+        return Sweep(tables, doorbells, self.clock, run=self.run)
 
 
 def places(doorbells: Sequence[Doorbell]) -> set[tuple[str, int]]:
@@ -193,11 +196,11 @@ def test_the_index_is_listed_bucket_by_bucket_in_turn() -> None:
     for n in range(200):
         row = ShardRow("orders", 0, n, ready=1, next_check=1)
         app.engine.put_item(TableName="outbox", Item=shard_item(row))
-    app.store._tables.calls.client = SmallPages(app.client)
-    listed = list(islice(app.store.due_shards(), 80))
+    app.tables.calls.client = SmallPages(app.client)
+    listed = list(islice(app.tables.rows.listed(milliseconds(app.clock)), 80))
     turns = Counter(bucket("orders", 0, row.shard) for row in listed)
     assert turns == dict.fromkeys("01234567", 10)
-    assert len({row.shard for row in app.store.due_shards()}) == 200
+    assert len({row.shard for row in app.tables.rows.listed(milliseconds(app.clock))}) == 200
 
 
 def test_threads_of_a_sweep_share_nothing_that_breaks() -> None:
@@ -206,12 +209,12 @@ def test_threads_of_a_sweep_share_nothing_that_breaks() -> None:
     app.mark()
     app.clock.advance(100)
     lock = threading.Lock()  # the memory engine is not threaded
-    read = app.store.read_lane
+    read = app.tables.lanes.page
 
     def locked(*args: Any, **more: Any) -> ShardPage:
         with lock:
             return read(*args, **more)
 
-    app.store.read_lane = locked  # type: ignore[method-assign]
-    report = Sweep(app.store, app.doorbells, app.clock, run=in_threads).run(deadline=app.deadline)
+    app.tables.lanes.page = locked  # type: ignore[method-assign]
+    report = Sweep(app.tables, app.doorbells, app.clock, run=in_threads).run(deadline=app.deadline)
     assert report.rung == report.looked == len(app.outbox.listed())

@@ -39,13 +39,13 @@ class Ranking:
     ) -> frozenset[str]:
         """Rank; return the list as another process sees it within two seconds."""
         self.app.clock.advance(seconds)
-        self.app.store.refresh()
+        self.app.tables.topic_cache.refresh()
         self.app.meter.reset()
-        rank_topics(self.app.store, self.app.clock, figures or {}, failing)
+        rank_topics(self.app.tables, self.app.clock, figures or {}, failing)
         self.calls = dict(self.app.meter.reading().calls)
-        other = self.app.store_of(self.app.clock)
-        other.refresh()
-        return other.busiest.names
+        other = self.app.tables_of(self.app.clock)
+        other.topic_cache.refresh()
+        return other.topic_cache.busiest.names
 
     def deliver(self, *topics: str, count: int) -> None:
         for topic in topics:
@@ -70,7 +70,7 @@ def test_the_busiest_by_their_deliveries_of_the_last_hour_are_listed() -> None:
     ranking = Ranking(BUSIEST + 10)
     last = ranking.name(BUSIEST + 9)
     ranking.minute()
-    assert last not in ranking.app.store.busiest.names
+    assert last not in ranking.app.tables.topic_cache.busiest.names
     ranking.deliver(last, count=30)
     ranking.deliver(ranking.name(BUSIEST + 8), count=3)  # in a shared row of the ledger
     listed = ranking.minute(seconds=HOUR - 60)
@@ -135,26 +135,26 @@ def test_the_row_that_every_process_reads_stays_under_4_kb_with_the_longest_name
     names = [f"{number:03d}".ljust(120, "x") for number in range(BUSIEST + TROUBLED + 9)]
     for name in names:
         app.outbox.create_topic(Topic(name, shards=1))
-    app.store.refresh()
-    rank_topics(app.store, app.clock, {}, ())
+    app.tables.topic_cache.refresh()
+    rank_topics(app.tables, app.clock, {}, ())
     app.clock.advance(60)
-    app.store.refresh()
-    rank_topics(app.store, app.clock, {}, names)
+    app.tables.topic_cache.refresh()
+    rank_topics(app.tables, app.clock, {}, names)
     app.clock.advance(60)
     app.meter.reset()
-    app.store.refresh()
-    assert len(app.store.busiest.names) == BUSIEST + TROUBLED
+    app.tables.topic_cache.refresh()
+    assert len(app.tables.topic_cache.busiest.names) == BUSIEST + TROUBLED
     assert app.meter.reading().rru == 1
 
 
 def test_a_change_of_the_list_leaves_the_copies_of_topics() -> None:
     ranking = Ranking(3)
-    other = ranking.app.store_of(ranking.app.clock)
-    other.refresh()
-    assert other.topic("orders") is not None
+    other = ranking.app.tables_of(ranking.app.clock)
+    other.topic_cache.refresh()
+    assert other.topic_cache.get("orders") is not None
     ranking.minute()
     ranking.app.meter.reset()
-    other.refresh()
-    assert other.topic("orders") is not None
+    other.topic_cache.refresh()
+    assert other.topic_cache.get("orders") is not None
     assert ranking.app.meter.reading().calls == {"get_item": 1}
-    assert other.busiest.hour == milliseconds(ranking.app.clock) // 3_600_000
+    assert other.topic_cache.busiest.hour == milliseconds(ranking.app.clock) // 3_600_000

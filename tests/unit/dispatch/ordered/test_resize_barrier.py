@@ -80,7 +80,7 @@ class TestPushed:
         cut(app, 8)
         (ref,) = publish(app, "k")
         app.run(seconds=1)
-        row = next(r for r in app.store.shard_rows([("orders", 1, ref.shard)]))
+        row = next(r for r in app.tables.rows.get_many([("orders", 1, ref.shard)]))
         assert row.settled
         publish(app, "k")
         app.run(seconds=1)  # its first visit and marking are done
@@ -97,17 +97,17 @@ class TestPushed:
         app.outbox.resize("wide", 32)
         app.clock.advance(62)
         asked: list[tuple[str, int, int]] = []
-        read = app.store.read_lane
+        read = app.tables.lanes.page
 
         def noting(lane: Any, *shard: Any, **more: Any) -> Any:
             asked.append(shard)
             return read(lane, *shard, **more)
 
-        app.store.read_lane = noting  # type: ignore[method-assign]
-        app.store.refresh()
-        state = app.store.topic("wide")
+        app.tables.lanes.page = noting  # type: ignore[method-assign]
+        app.tables.topic_cache.refresh()
+        state = app.tables.topic_cache.get("wide")
         assert state is not None
-        barrier = ResizeBarrier(app.store, app.clock)
+        barrier = ResizeBarrier(app.tables, app.clock)
         assert not barrier.waits(state, ("wide", 1, 13), settled=False)
         assert asked == [("wide", 0, 5)]
         assert not barrier.waits(state, ("wide", 1, 21), settled=False)
@@ -181,7 +181,7 @@ class TestPushed:
         app.at("one").answer = refuses("stuck")
         (waiting, *_) = publish(app, "stuck", 30)
         app.run(seconds=4)
-        row, holds = app.store.deferred(("orders", 1, waiting.shard))
+        row, holds = app.tables.deferred_keys.get(("orders", 1, waiting.shard))
         assert row is not None
         assert not row.settled
         assert [entry.id for entry in holds.entries] == [waiting.id]

@@ -12,7 +12,8 @@ from fairbox.codec.messages import read_message
 from fairbox.dispatch.ordered.key_order import CHECK_MS
 from fairbox.dispatch.ordered.visit import YOUNG_MS, OrderedVisit
 from fairbox.dispatch.ports import TAKEN, Doorbell, Outcome
-from fairbox.dynamodb.delivery_store import DynamoStore
+from fairbox.dynamodb.burials import Burials
+from fairbox.dynamodb.lanes import Lanes
 from fairbox.model.deferred_keys import EVERY_KEY, MAX_DEFERRED, DeferredKeys
 from fairbox.model.ids import time_of
 from fairbox.testing.application import DELIVERIES, OUTBOX
@@ -35,7 +36,7 @@ def ordered(*subscriptions: str, **more: Any) -> App:
 
 
 def row(app: App) -> DeferredKeys:
-    return app.store.deferred(SHARD)[1]
+    return app.tables.deferred_keys.get(SHARD)[1]
 
 
 def of_key(key: str, answer: Outcome) -> Callable[[StoredMessage], Outcome]:
@@ -63,7 +64,7 @@ def ids(refs: list[MessageRef]) -> list[str]:
 def cost_of(app: App, work: Callable[[], object]) -> float:
     """Return the RRU of some work, whose invocation has just compared the topics' version."""
     app.clock.advance(2)
-    app.store.refresh()
+    app.tables.topic_cache.refresh()
     app.meter.reset()
     work()
     return app.meter.reading().rru
@@ -130,7 +131,7 @@ def test_a_due_key_costs_one_get_and_its_followers_are_read_once_when_it_is_thro
     (hold,) = row(app).entries
     app.clock.advance((hold.due / 1000 - app.clock.now()) % 3600 + 1)
     since = replace(row(app), since=int(app.clock.now() * 1000))
-    assert app.store.write_deferred(SHARD, since, since.version) is None
+    assert app.tables.deferred_keys.write(SHARD, since, since.version) is None
     app.doorbells.now.clear()
     app.doorbells.later.clear()
     app.doorbells.ring(again)
@@ -140,7 +141,7 @@ def test_a_due_key_costs_one_get_and_its_followers_are_read_once_when_it_is_thro
     (hold,) = row(app).entries
     app.clock.advance(hold.due / 1000 - app.clock.now() + 1)
     since = replace(row(app), since=int(app.clock.now() * 1000))
-    assert app.store.write_deferred(SHARD, since, since.version) is None
+    assert app.tables.deferred_keys.write(SHARD, since, since.version) is None
     app.doorbells.later.clear()
     app.doorbells.ring(again)
     size = sum(map(_size, app.lying()))
@@ -354,7 +355,7 @@ def test_at_the_time_limit_the_next_visit_goes_on_with_the_followers() -> None:
     (hold,) = row(app).entries
     app.clock.advance(hold.due / 1000 - app.clock.now() + 1)
     since = replace(row(app), since=int(app.clock.now() * 1000))
-    assert app.store.write_deferred(SHARD, since, since.version) is None
+    assert app.tables.deferred_keys.write(SHARD, since, since.version) is None
 
     def slow(_: StoredMessage) -> Outcome:
         app.clock.advance(0.4)
@@ -482,7 +483,7 @@ class TestOnDead:
         app.clock.advance(3)
         app.doorbells.now.clear()
         app.doorbells.later.clear()
-        _beside(app, monkeypatch, "read", lambda: app.answer(Doorbell(*SHARD)))
+        _beside(app, monkeypatch, Lanes, "read", lambda: app.answer(Doorbell(*SHARD)))
         app.doorbells.ring([Doorbell(*SHARD)])
         app.visit()
         assert len(app.dead()) == 1
@@ -508,7 +509,7 @@ class TestOnDead:
                     monkeypatch.setattr(OrderedVisit, "_end", lambda _: None)
                 app.answer(doorbell)
 
-            _beside(app, monkeypatch, "read", again)
+            _beside(app, monkeypatch, Lanes, "read", again)
             app.visit()
             monkeypatch.undo()
             assert len(app.dead()) == 1
@@ -538,7 +539,7 @@ class TestOnDead:
             monkeypatch.setattr(OrderedVisit, "_end", lambda _: None)
             app.answer(doorbell)
 
-        _beside(app, monkeypatch, "read_lane", again)
+        _beside(app, monkeypatch, Lanes, "page", again)
         app.visit()
         assert len(app.dead()) == 1
         assert sent(app, "k") == []
@@ -561,7 +562,7 @@ class TestOnDead:
         app.relay()
         (doorbell,) = app.doorbells.now
         app.doorbells.now.clear()
-        _beside(app, monkeypatch, "read", lambda: app.answer(doorbell))
+        _beside(app, monkeypatch, Lanes, "read", lambda: app.answer(doorbell))
         app.doorbells.ring([Doorbell(*SHARD)])
         app.visit()
         assert sent(app, "k") == []
@@ -598,9 +599,12 @@ class TestOnDead:
         app.at("a").answer = lambda _: TAKEN
         app.clock.advance(CHECK_MS / 1000 + 1)
         assert (
-            app.store.write_deferred(SHARD, replace(row(app), start=""), row(app).version) is None
+            app.tables.deferred_keys.write(SHARD, replace(row(app), start=""), row(app).version)
+            is None
         )
-        _beside(app, monkeypatch, "outstanding_or_dead", lambda: app.outbox.redrive("orders"))
+        _beside(
+            app, monkeypatch, Burials, "outstanding_or_dead", lambda: app.outbox.redrive("orders")
+        )
         app.doorbells.ring([Doorbell(*SHARD)])
         app.visit()
         app.run(5)
@@ -618,7 +622,7 @@ class TestOnDead:
         assert states == [("blocked", False), ("waiting", True)]
         begun = replace(row(app), entries=(row(app).entries[0], whole))
         assert begun.start > whole.id
-        assert app.store.write_deferred(SHARD, begun, begun.version) is None
+        assert app.tables.deferred_keys.write(SHARD, begun, begun.version) is None
         app.add(30, partition_key="other")
         app.clock.advance(YOUNG_MS / 1000 + 1)
         app.at("a").answer = lambda _: TAKEN
@@ -688,18 +692,22 @@ class TestOnDead:
 
 
 def _beside(
-    app: App, monkeypatch: pytest.MonkeyPatch, name: str, visit: Callable[[], object]
+    app: App,
+    monkeypatch: pytest.MonkeyPatch,
+    rows: type[Lanes | Burials],
+    name: str,
+    visit: Callable[[], object],
 ) -> None:
     """Let another visit run before the first call of a method of the tables."""
-    original = getattr(DynamoStore, name)
+    original = getattr(rows, name)
     left = [visit]
 
-    def call(self: DynamoStore, *args: Any, **more: Any) -> Any:
+    def call(self: Any, *args: Any, **more: Any) -> Any:
         if left:
             left.pop()()
         return original(self, *args, **more)
 
-    monkeypatch.setattr(DynamoStore, name, call)
+    monkeypatch.setattr(rows, name, call)
 
 
 def _cut_off(app: App, crash: Callable[[Any], None], monkeypatch: pytest.MonkeyPatch) -> None:

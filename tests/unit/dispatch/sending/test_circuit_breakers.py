@@ -263,7 +263,7 @@ def test_another_process_learns_of_it_from_the_row_that_it_reads_anyway() -> Non
     app = patient("a")
     other = Relay(
         Dispatcher(
-            app.store_of(app.clock), app.destinations, app.doorbells, clock=app.clock, rng=app.rng
+            app.tables_of(app.clock), app.destinations, app.doorbells, clock=app.clock, rng=app.rng
         )
     )
     app.add()

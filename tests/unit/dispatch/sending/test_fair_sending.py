@@ -139,7 +139,7 @@ class _Gate:
 
 def gated(app: App, gate: _Gate) -> Dispatcher:
     return Dispatcher(
-        app.store,
+        app.tables,
         app.destinations,
         app.doorbells,
         clock=app.clock,

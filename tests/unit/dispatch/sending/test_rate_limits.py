@@ -181,7 +181,9 @@ class TestRates:
         app = limited(rate=10)
         (subscription,) = app.outbox.topic("orders").subscriptions
         app.relay()
-        spends = [app.store_of(app.clock).spend("orders", "a", 10**13, 0) for _ in range(2)]
+        spends = [
+            app.tables_of(app.clock).circuits.spend("orders", "a", 10**13, 0) for _ in range(2)
+        ]
         assert spends == [None, 10**13]
         assert subscription.rate == 10
 
@@ -193,7 +195,7 @@ class TestRates:
             times.append(int(app.clock.now() * 1000) - 1)
             app.add(3)
             app.clock.advance(2)
-        app.store.spend("orders", "a", int(app.clock.now() * 1000) + 1000, 0)
+        app.tables.circuits.spend("orders", "a", int(app.clock.now() * 1000) + 1000, 0)
         app.doorbells.later.clear()
         for since in reversed(times):
             app.answer(Doorbell(*shard, subscription="a", before=1, since=since))
@@ -235,7 +237,7 @@ class TestLimitsInFlight:
         app.relay()
         assert not sizes, "the relay, of which many run at a time, must not call it"
         app.run(5)
-        part = Gate(app.store, app.clock, app.rng).in_flight_limit(subscription, ordered=False)
+        part = Gate(app.tables, app.clock, app.rng).in_flight_limit(subscription, ordered=False)
         assert part is not None
         assert 0.9 * limit <= subscription.groups * part <= limit
         assert subscription.groups == groups
@@ -248,7 +250,7 @@ class TestLimitsInFlight:
     ) -> None:
         app = limited(max_in_flight=limit)
         (subscription,) = app.outbox.topic("orders").subscriptions
-        part = Gate(app.store, app.clock, app.rng).in_flight_limit(subscription, ordered=True)
+        part = Gate(app.tables, app.clock, app.rng).in_flight_limit(subscription, ordered=True)
         ordered = TopicState(Topic("o", ordering="key"), (Epoch(0, 8, 0),), (subscription,))
         assert ordered.groups == groups
         assert part is not None

@@ -55,7 +55,7 @@ def dispatcher(
 ) -> Dispatcher:
     made = clock or app.clock
     return Dispatcher(
-        app.store_of(made), app.destinations, app.doorbells, clock=made,
+        app.tables_of(made), app.destinations, app.doorbells, clock=made,
         rng=random.Random(1), fan_out=fan_out,
     )  # fmt: skip
 

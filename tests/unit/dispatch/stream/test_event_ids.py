@@ -60,7 +60,7 @@ def history() -> tuple[App, Records, Lines]:
 def marked(app: App, batches: list[Records]) -> Lines:
     """Return the events by id that marking writes for these batches, in this order."""
     archive = MemoryArchive()
-    marking = Marking(app.store_of(app.clock), archive, app.clock)
+    marking = Marking(app.tables_of(app.clock), archive, app.clock)
     for batch in batches:
         marking.handle(batch)
     lines: Lines = {}

@@ -133,7 +133,7 @@ def test_when_the_queue_fails_all_the_records_come_again() -> None:
     app.add(batch_item=item)
     app.relay()
     queue = Broken(1)
-    marking = Marking(app.store_of(app.clock), app.archive, app.clock, queue)
+    marking = Marking(app.tables_of(app.clock), app.archive, app.clock, queue)
     with pytest.raises(Unavailable):
         marking.handle(app.records())
     report = marking.handle(app.records())
@@ -144,7 +144,7 @@ def test_when_the_queue_fails_all_the_records_come_again() -> None:
 def test_without_a_queue_a_delivered_item_is_refused_by_the_settings_name() -> None:
     app = App("a")
     _, (item,) = opened(app)
-    marking = Marking(app.store_of(app.clock), app.archive, app.clock)
+    marking = Marking(app.tables_of(app.clock), app.archive, app.clock)
     app.add()
     app.relay()
     assert marking.handle(app.records()).acks == 0

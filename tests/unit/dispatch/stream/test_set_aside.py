@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from fairbox.dispatch.calls import THREADS, in_threads
@@ -15,7 +15,7 @@ from tests.support.application import THROTTLED, App
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from fairbox.model.stored_messages import Offloaded
+    from fairbox.model.bodies import BodyStore
 
 
 def stream_of(count: int, **more: Any) -> tuple[App, list[dict[str, Any]]]:
@@ -64,14 +64,14 @@ class TestRecords:
         app, _ = stream_of(2)
         app.add_topic("other")
         app.add(1, "other")
-        topic = type(app.store).topic
+        topic = app._marking._tables.topic_cache.get
 
-        def newer(self: Any, name: str) -> Any:
+        def newer(name: str) -> Any:
             if name == "orders":
                 raise NewerVersion({}, 2, 1)
-            return topic(self, name)
+            return topic(name)
 
-        monkeypatch.setattr(type(app.store), "topic", newer)
+        monkeypatch.setattr(app._marking._tables.topic_cache, "get", newer)
         report = app._marking.handle(app.records())
         assert (report.newer, len(app.events("added"))) == (2, 1)
         assert (app.row().ready, app.row("other").ready) == (2, 1)
@@ -140,18 +140,22 @@ class TestOrder:
         app, _ = delivered(1)
         app.add(1)
         steps: list[str] = []
-        store = type(app.store)
-        for name in ("change_row", "write_ledger", "expire_body"):
-            inner = getattr(store, name)
+        tables = app._marking._tables
+        for owner, name in (
+            (tables.rows, "change"),
+            (tables.ledger, "write"),
+            (app.bodies, "expire"),
+        ):
+            inner = getattr(owner, name)
 
             def step(*given: Any, name: str = name, inner: Any = inner) -> Any:
                 steps.append(name)
                 return inner(*given)
 
-            monkeypatch.setattr(store, name, step)
+            monkeypatch.setattr(owner, name, step)
         monkeypatch.setattr(app.archive, "write", lambda _: steps.append("archive"))
         app.mark()
-        assert steps == ["change_row", "write_ledger", "archive", "expire_body"]
+        assert steps == ["change", "write", "archive", "expire"]
 
     def test_an_archive_that_takes_nothing_leaves_the_counts_exact(
         self, monkeypatch: pytest.MonkeyPatch
@@ -168,8 +172,10 @@ class TestOrder:
             assert app.row().ready == 5
 
 
-class SlowStore:
-    """The tables, with bodies that take a while on the clock, the first two together."""
+class SlowBodies:
+    """Bodies that take a while on the clock to be tagged, the first two together."""
+
+    bucket = "bodies"
 
     def __init__(self, app: App, seconds: float) -> None:
         self._app = app
@@ -179,10 +185,14 @@ class SlowStore:
         self.expired: set[str] = set()
         self._lock = threading.Lock()
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._app.store, name)
+    def marking(self) -> Marking:
+        """Return a marking over tables with these bodies."""
+        app = self._app
+        tables = app.tables_of(app.clock)
+        tables.bodies = cast("BodyStore", self)
+        return Marking(tables, app.archive, app.clock, app.acks, aside=app.given_up, run=in_threads)
 
-    def expire_body(self, offloaded: Offloaded) -> None:
+    def expire(self, bucket: str, key: str) -> None:
         with self._lock:
             self._running += 1
             self.most = max(self.most, self._running)
@@ -192,7 +202,7 @@ class SlowStore:
         with self._lock:
             self._app.clock.advance(self._seconds)
             self._running -= 1
-            self.expired.add(offloaded.key)
+            self.expired.add(key)
 
 
 def delivered(count: int) -> tuple[App, list[dict[str, Any]]]:
@@ -205,28 +215,25 @@ def delivered(count: int) -> tuple[App, list[dict[str, Any]]]:
 class TestTime:
     def test_bodies_are_let_expire_by_several_threads(self) -> None:
         app, records = delivered(40)
-        store: Any = SlowStore(app, 0.02)
-        marking = Marking(store, app.archive, app.clock, app.acks, run=in_threads)
-        marking.handle(records, deadline=app.clock.now() + 60)
-        assert 2 <= store.most <= THREADS
-        assert len(store.expired) == 40
+        bodies = SlowBodies(app, 0.02)
+        bodies.marking().handle(records, deadline=app.clock.now() + 60)
+        assert 2 <= bodies.most <= THREADS
+        assert len(bodies.expired) == 40
 
     def test_what_is_late_is_set_aside_and_replayed_and_the_invocation_ends_in_time(self) -> None:
         app, records = delivered(60)
-        store: Any = SlowStore(app, 0.1)
-        marking = Marking(
-            store, app.archive, app.clock, app.acks, aside=app.given_up, run=in_threads
-        )
+        bodies = SlowBodies(app, 0.1)
+        marking = bodies.marking()
         began = app.clock.now()
         report = marking.handle(records, deadline=began + 0.25)
         assert app.clock.now() - began < 0.25 + THREADS * 0.1 + 0.1
-        assert 0 < len(store.expired) < 60
+        assert 0 < len(bodies.expired) < 60
         (name,) = report.kept
-        assert len(app.given_up.kept[name]) == 60 - len(store.expired)
+        assert len(app.given_up.kept[name]) == 60 - len(bodies.expired)
         assert len(app.events("delivered")) == 60
         app.repair()
         assert app.given_up.kept == {}
-        assert len(app.bodies.expired | store.expired) == 60
+        assert len(app.bodies.expired | bodies.expired) == 60
 
     def test_a_body_that_may_not_be_tagged_blocks_nothing(
         self, monkeypatch: pytest.MonkeyPatch
@@ -241,7 +248,9 @@ class TestTime:
         monkeypatch.setattr(app.bodies, "expire", expire)
         report = app._marking.handle(records)
         assert [app.given_up.kept[name] for name in report.kept] == [[bad]]
-        assert app.store.shard_rows([("orders", 0, 0)]) == [], "it is counted: nothing is in doubt"
+        assert app.tables.rows.get_many([("orders", 0, 0)]) == [], (
+            "it is counted: nothing is in doubt"
+        )
 
     def test_rows_that_are_not_written_in_time_come_again(self) -> None:
         app, records = stream_of(3)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 
 from fairbox.api.models import FiguresOut, Stats, TopicFiguresOut
 from fairbox.dispatch.maintenance.outstanding_count import TopicFigures, count_outstanding
-from fairbox.dynamodb.delivery_store import DynamoStore
 from fairbox.model.clock import milliseconds
 
 if TYPE_CHECKING:
@@ -40,9 +39,9 @@ def rates(outbox: Outbox, now: int) -> dict[str, float]:
 
 def stats(outbox: Outbox, clock: Clock) -> Stats:
     """Return the figures: counts of the index, ages of the lanes' heads, rates of the ledger."""
-    store = DynamoStore(outbox.tables)
+    outbox.tables.topic_cache.refresh()
     figures = {state.topic.name: TopicFigures() for state in outbox.topics()}
-    figures |= count_outstanding(store, outbox.listed(), clock)
+    figures |= count_outstanding(outbox.tables, outbox.listed(), clock)
     delivered = rates(outbox, milliseconds(clock))
     return Stats(
         as_of=milliseconds(clock),

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from fairbox.dispatch.ports import Doorbells
     from fairbox.dynamodb.tables import Tables
-    from fairbox.model.bodies import BodyStore
     from fairbox.model.messages import MessageRef
     from fairbox.model.topics import Topic, TopicState
 
@@ -28,7 +27,6 @@ class OutboxContext:
 
     Args:
         tables: the tables.
-        bodies: where bodies go that do not fit an item; None: such bodies are refused.
         doorbells: enqueues visits; None: there is no doorbell queue.
         deadline: seconds for a call that publishes; None: only those of its tries.
     """
@@ -36,7 +34,6 @@ class OutboxContext:
     def __init__(
         self,
         tables: Tables,
-        bodies: BodyStore | None = None,
         doorbells: Doorbells | None = None,
         deadline: float | None = None,
     ) -> None:
@@ -45,12 +42,11 @@ class OutboxContext:
         if deadline is not None:
             check_seconds(deadline, longest_call=tables.calls.longest_call)
         self.clock = tables.calls.clock
-        self.topics = ProducerTopics(tables.topics, tables.calls)
+        self.topics = ProducerTopics(tables.topics, self.clock)
         self.limits = OutstandingLimits(tables.rows, self.clock)
         self.inserts = MessageInserts(
-            tables.calls, outbox=tables.outbox, deliveries=tables.deliveries, bodies=bodies
+            tables.calls, outbox=tables.outbox, deliveries=tables.deliveries, bodies=tables.bodies
         )
-        self.bodies = bodies
         self.doorbells = doorbells
 
     @property

@@ -100,7 +100,7 @@ class ManualDelivery(OutboxPart):
             return None
         ordered = state.topic.ordering == "key"
         now = self._context.now
-        return Edits(self.tables, self._context.bodies).cancel(ref, reason, now, ordered=ordered)
+        return Edits(self.tables).cancel(ref, reason, now, ordered=ordered)
 
     def sweep(self, *, older_than: float | timedelta = 60, limit: int | None = None) -> SweepResult:
         """Enqueue visits of overdue messages, which a scan of the table finds: it needs no index.

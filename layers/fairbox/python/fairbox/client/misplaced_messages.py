@@ -109,7 +109,7 @@ class MisplacedMessages(OutboxPart):
             As `misplaced` does.
             Throttled, Unavailable: call again.
         """
-        edits = Edits(self.tables, self._context.bodies)
+        edits = Edits(self.tables)
         moved: list[Misplaced] = []
         left: list[MessageRef] = []
         scan = _Scan()

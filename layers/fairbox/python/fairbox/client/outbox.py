@@ -105,16 +105,17 @@ class Outbox(
             outbox=table,
             deliveries=deliveries_table,
             batches=batches_table,
+            bodies=bodies,
             clock=clock,
             rng=rng,
         )
-        self._open(OutboxContext(tables, bodies, doorbells, deadline))
+        self._open(OutboxContext(tables, doorbells, deadline))
 
     @classmethod
-    def over(cls, tables: Tables, bodies: BodyStore | None = None) -> Outbox:
+    def over(cls, tables: Tables) -> Outbox:
         """Return an outbox over tables that are open already."""
         outbox = cls(tables.calls.client, table=tables.outbox, deliveries_table=tables.deliveries)
-        outbox._open(OutboxContext(tables, bodies))
+        outbox._open(OutboxContext(tables))
         return outbox
 
     @classmethod
@@ -158,4 +159,4 @@ class Outbox(
     @property
     def bodies(self) -> BodyStore | None:
         """The store of offloaded bodies; None: such bodies are refused."""
-        return self._context.bodies
+        return self._context.tables.bodies

@@ -54,7 +54,7 @@ def place(message: Message, context: OutboxContext) -> NewMessage:
     window = None if message.dedup_key is None else topic.dedup_window
     ref = ref_of(message, state.epochs)
     large = too_large(message, ref, state) if len(message.body) > SMALL else None
-    if large is not None and context.bodies is None:
+    if large is not None and context.tables.bodies is None:
         raise large
     return NewMessage(message, ref, window, offload=large is not None)
 

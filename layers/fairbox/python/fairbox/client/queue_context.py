@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from fairbox.client.dead_letter_claims import DeadLetterClaims
 from fairbox.dynamodb.message_edits import Edits
-from fairbox.dynamodb.queue_store import DynamoQueueStore
 from fairbox.errors import TopicIsPushed, UnknownTopic
 from fairbox.model.clock import milliseconds
 from fairbox.model.stored_messages import RECEIVES_CHECK_MS
@@ -33,17 +32,17 @@ class QueueContext:
     """
 
     def __init__(self, outbox: Outbox) -> None:
-        calls = outbox.tables.calls
         self.outbox = outbox
+        self.tables = tables = outbox.tables
+        calls = tables.calls
         self.clock, self.rng = clock, rng = calls.clock, calls.rng
-        self.store = DynamoQueueStore(outbox.tables, outbox.bodies)
         self.hints = HintCache(self.clock)
-        self.edits = Edits(outbox.tables, outbox.bodies)
-        self.unordered = UnorderedReceive(self.store, self.hints, clock, rng)
-        self.unordered_settlement = UnorderedSettlement(self.store, self.hints, clock, rng)
-        self.ordered = OrderedReceive(self.store, clock, rng)
+        self.edits = Edits(tables)
+        self.unordered = UnorderedReceive(tables, self.hints, clock, rng)
+        self.unordered_settlement = UnorderedSettlement(tables, self.hints, clock, rng)
+        self.ordered = OrderedReceive(tables, clock, rng)
         self.rounds = Rounds(clock, self.pulled)
-        self.ordered_settlement = OrderedSettlement(self.store, self.ordered.rows, clock, rng)
+        self.ordered_settlement = OrderedSettlement(tables, self.ordered.rows, clock, rng)
         self.dead_letters = DeadLetterClaims(outbox)
 
     @property
@@ -57,8 +56,8 @@ class QueueContext:
         Raises:
             UnknownTopic: there is no such topic.
         """
-        self.store.refresh()
-        topic = self.store.topic(name)
+        self.tables.topic_cache.refresh()
+        topic = self.tables.topic_cache.get(name)
         if topic is None:
             raise UnknownTopic(name)
         return topic
@@ -91,7 +90,7 @@ class QueueContext:
         for (topic, epoch), checks in checks_of(soon).items():
             for shard in checks:
                 self.hints.forget((topic, epoch, shard))
-            self.store.lower_checks(topic, epoch, checks)
+            self.tables.hints.lower_checks(topic, epoch, checks)
 
 
 class QueuePart:

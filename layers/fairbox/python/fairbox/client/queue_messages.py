@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from fairbox.client.queue_context import QueuePart
 from fairbox.client.settlement_by_ref import SettlementByRef, given_back, leaving
 from fairbox.errors import FairboxError, InvalidInput, StaleReceipt
+from fairbox.model.bodies import fetch_body
 from fairbox.model.deadline import seconds_left
 from fairbox.model.messages import MessageRef
 from fairbox.model.receipts import Receipt, check_consumer
@@ -181,7 +182,7 @@ class QueueMessages(QueuePart):
         """Return the message for the consumer; None: without its body it was given back."""
         receipt = Receipt(taken.stored.ref, taken.place, taken.token, taken.until)
         try:
-            message = self._context.store.fetch_body(taken.stored).message
+            message = fetch_body(self._context.tables.bodies, taken.stored).message
         except FairboxError as error:
             self._context.settlement(receipt).fail(receipt, None, f"its body: {error}")
             return None

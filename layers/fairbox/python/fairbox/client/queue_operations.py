@@ -19,6 +19,7 @@ from fairbox.errors import (
     TopicIsPushed,
     Unavailable,
 )
+from fairbox.model.bodies import fetch_body
 from fairbox.model.ids import bound_of
 from fairbox.model.stored_messages import Claim
 from fairbox.observability.metrics import Metrics, MetricsDetail
@@ -62,9 +63,9 @@ class QueueOperations(QueuePart):
             Consumer(queue, "jobs", handler, metrics=queue.metrics()).run()
             ```
         """
-        store = self._context.store
+        cache = self._context.tables.topic_cache
         settings = settings or Settings.from_env()
-        detail = MetricsDetail(settings.metrics_level, lambda: store.busiest.names)
+        detail = MetricsDetail(settings.metrics_level, lambda: cache.busiest.names)
         return Metrics(self._context.clock, detail=detail, settings=settings)
 
     def edit(
@@ -91,7 +92,7 @@ class QueueOperations(QueuePart):
         """
         for _ in range(_CAS_TRIES):
             topic, item, version = self._changeable(ref)
-            before = self._context.store.fetch_body(read_message(item)).message
+            before = fetch_body(self._context.tables.bodies, read_message(item)).message
             message = before.with_content(body=body, headers=headers, content_type=content_type)
             if self._context.edits.put(item, message, version, ordered=_in_row(topic)):
                 return
@@ -140,14 +141,14 @@ class QueueOperations(QueuePart):
             return True
         count = 0 if stored.claim is None else stored.claim.count
         after = replace(stored, claim=Claim(count, due))
-        return self._context.store.save_claimed(after, stored) == "saved"
+        return self._context.tables.claims.save(after, stored) == "saved"
 
     def _find_again(self, ref: MessageRef, due: int) -> None:
         """Let receives find a message that they may have passed."""
         shard = ref.topic, ref.epoch, ref.shard
         if ref.due is None:
             self._context.hints.forget(shard)
-            self._context.store.come_back(shard, [segment_of(ref, due)])
+            self._context.tables.hints.come_back(shard, [segment_of(ref, due)])
         else:
             self._context.announce([(*shard, due)])
 
@@ -222,7 +223,9 @@ class QueueOperations(QueuePart):
             UnknownTopic: there is no such topic.
         """
         state = self.outbox.topic(topic)
-        found = self._context.store.claims_of([(topic, *shard) for shard in state.shards()])
+        found = self._context.tables.key_claims.get_many(
+            [(topic, *shard) for shard in state.shards()]
+        )
         now = self._context.now
         in_flight: int | None = None
         if state.topic.ordering == "key":
@@ -294,10 +297,10 @@ class QueueOperations(QueuePart):
         for lane in lanes:
             after: str | None = None
             while True:
-                page = self._context.store.read_lane(lane, *shard, limit=_PAGE, after=after)
+                page = self._context.tables.lanes.page(lane, *shard, limit=_PAGE, after=after)
                 for item in page.unreadable:
-                    self._context.store.bury_raw(item, "unreadable")
-                finish_marked(self._context.store, [m for m in page.messages if m.gone])
+                    self._context.tables.burials.bury_raw(item, "unreadable")
+                finish_marked(self._context.tables, [m for m in page.messages if m.gone])
                 yield [m for m in page.messages if m.gone is None and m.ref.id < start]
                 after = page.last
                 last = page.messages[-1].ref.id if page.messages else ""

@@ -14,9 +14,9 @@ from fairbox.client.receives import MessageReceives
 from fairbox.codec import attributes as attr
 from fairbox.codec.dead_letters import read_dead
 from fairbox.codec.messages import read_message
-from fairbox.dynamodb.delivery_store import DynamoStore
 from fairbox.dynamodb.parallel_scan import parallel_scan
 from fairbox.errors import InvalidInput, MessagesNotFound, Unreadable
+from fairbox.model.bodies import fetch_body
 from fairbox.model.ids import bound_of
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class MessageReads(OutboxPart):
 
     def fetch(self, stored: StoredMessage) -> StoredMessage:
         """Return the message with its body, which is read from S3 if it was offloaded."""
-        return DynamoStore(self.tables, self._context.bodies).fetch_body(stored)
+        return fetch_body(self.tables.bodies, stored)
 
     def outstanding(
         self,

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from fairbox.dynamodb.key_claims import KeyClaimTable
-from fairbox.dynamodb.keys_aside import KeysAsideTable
 from fairbox.errors import UnknownTopic
 from fairbox.model.key_claims import key_digest
 
@@ -48,8 +46,8 @@ class MessageReceives:
     """
 
     def __init__(self, tables: Tables, topics: ProducerTopics, now: int) -> None:
-        self._rows = KeyClaimTable(tables.calls, tables.outbox)
-        self._aside = KeysAsideTable(tables, self._rows)
+        self._rows = tables.key_claims
+        self._aside = tables.keys_aside
         self._topics = topics
         self._now = now
         self._in_row: dict[str, bool] = {}

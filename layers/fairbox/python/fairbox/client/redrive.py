@@ -206,15 +206,15 @@ class DeadLetterRedrive(OutboxPart):
     def _put(self, letter: StoredMessage, content: Content) -> Returned:
         if not content.given:
             return self.tables.redrives.put_back(letter)
-        item, stored = content.edit(letter, self._context.bodies, self.tables.calls.rng)
+        item, stored = content.edit(letter, self._context.tables.bodies, self.tables.calls.rng)
         back = False
         try:
             back = self.tables.redrives.put_back(letter, item) == "inserted"
         finally:
             unused = stored if not back else letter.offloaded if content.body is not None else None
-            if unused is not None and self._context.bodies is not None:
+            if unused is not None and self._context.tables.bodies is not None:
                 with suppress(FairboxError):  # the body stays unused, and harms nobody
-                    self._context.bodies.expire(unused.bucket, unused.key)
+                    self._context.tables.bodies.expire(unused.bucket, unused.key)
         return "inserted" if back else "gone"
 
 

@@ -11,7 +11,6 @@ from fairbox.client.context import OutboxPart
 from fairbox.client.publishing import place_all
 from fairbox.codec.keys import message_key
 from fairbox.codec.messages import read_message
-from fairbox.dynamodb.key_claims import KeyClaimTable
 from fairbox.dynamodb.message_inserts import MAX_TRANSACTION
 from fairbox.errors import InvalidInput, Unavailable
 from fairbox.model.key_claims import KeyClaims
@@ -21,6 +20,7 @@ from fairbox.model.swap import swap
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from fairbox.dynamodb.key_claims import KeyClaimTable
     from fairbox.dynamodb.message_inserts import NewMessage
     from fairbox.model.messages import Message
     from fairbox.model.stored_messages import Shard
@@ -115,7 +115,7 @@ class MessageReplay(OutboxPart):
             topic = self._context.topics.get(ref.topic)
             if topic.topic.ordering == "key" and not topic.pushed:
                 shards[ref.topic, ref.epoch, ref.shard].add(ref.id)
-        claims = KeyClaimTable(self.tables.calls, self.tables.outbox)
+        claims = self.tables.key_claims
         for shard, ids in shards.items():
             row = claims.get(shard)
             marked = row.done & ids

@@ -47,15 +47,15 @@ class SettlementByRef:
 
     def _settled(self, ref: MessageRef, change: Change, *, ordered: bool) -> bool:
         """Change one message; return whether it was outstanding."""
-        store = self._context.store
+        tables = self._context.tables
         for _ in range(_CAS_TRIES):
             # the row first: an ack writes it, then deletes the message
-            row = store.claims((ref.topic, ref.epoch, ref.shard)) if ordered else None
-            stored = next(iter(store.read([ref])[0]), None)
+            row = tables.key_claims.get((ref.topic, ref.epoch, ref.shard)) if ordered else None
+            stored = next(iter(tables.lanes.read([ref])[0]), None)
             if stored is None:
                 return False
             if stored.gone:
-                finish_marked(store, [stored])
+                finish_marked(tables, [stored])
                 return False
             if row is not None and (row := self._with_key(stored, row)) is None:
                 continue
@@ -70,7 +70,7 @@ class SettlementByRef:
 
     def _finish(self, after: StoredMessage) -> None:
         if after.gone:
-            finish_marked(self._context.store, [after])
+            finish_marked(self._context.tables, [after])
         elif after.claim is not None and not after.claim.token:
             # also of one that came back before: the call may repeat one that failed here
             self._context.unordered_settlement.come_back([after.ref], self._context.now)
@@ -83,14 +83,16 @@ class SettlementByRef:
 
     def _write(self, before: Both, after: Both, row: KeyClaims | None) -> bool:
         """Write a message, or its shard's row, or both; return whether they were as read."""
-        store, (stored, entry), ref = self._context.store, before, before[0].ref
+        tables, (stored, entry), ref = self._context.tables, before, before[0].ref
         if row is None:
-            return store.save_claimed(after[0], stored) == "saved"
+            return tables.claims.save(after[0], stored) == "saved"
         shard, changed = (ref.topic, ref.epoch, ref.shard), row.change(entry, after[1])
         self._context.ordered.rows.forget(shard)
         if after[0] == stored:
-            return store.write_claims(shard, changed, row.version) is None
-        return store.save_and_hold(after[0], stored, shard, changed, row.version)
+            return tables.key_claims.write(shard, changed, row.version) is None
+        return tables.key_claims.write_with(
+            tables.claims.save_action(after[0], stored), shard, changed, row.version
+        )
 
 
 def given_back(stored: StoredMessage, entry: KeyClaim, now: int, *, reset: bool = False) -> Both:

@@ -10,7 +10,6 @@ from fairbox.client.context import OutboxPart
 from fairbox.client.reading import age_ms, check_limit
 from fairbox.codec.keys import message_sk
 from fairbox.codec.messages import read_message
-from fairbox.dynamodb.deferred_keys import DeferredKeyTable
 from fairbox.errors import (
     InvalidInput,
     MessagesNotFound,
@@ -204,7 +203,7 @@ class MessageSkips(OutboxPart):
 
     def _release(self, ref: MessageRef, subscription: str) -> None:
         """Let the next messages of a key go that waited for this one (1 RRU, 1 WRU a KB)."""
-        table = DeferredKeyTable(self.tables)
+        table = self.tables.deferred_keys
         shard, digest = (ref.topic, ref.epoch, ref.shard), name_digest(subscription)
         _, deferred = table.get(shard)
 

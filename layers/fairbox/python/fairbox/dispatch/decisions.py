@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from random import Random
 
     from fairbox.dispatch.delivery_result import DeliveryResult
-    from fairbox.dispatch.ports import Outcome, Store
+    from fairbox.dispatch.ports import Outcome
+    from fairbox.dynamodb.tables import Tables
     from fairbox.model.clock import Clock
     from fairbox.model.stored_messages import Saved
     from fairbox.model.topics import TopicState
@@ -174,7 +175,7 @@ class OutcomeWriter:
     """Writes the outcomes of one delivery: deletes, retries and deaths.
 
     Args:
-        store: the tables.
+        tables: the tables.
         clock, rng: time and jitter.
         result: the delivery's result, which is filled.
         order: of an ordered shard, its order.
@@ -182,13 +183,13 @@ class OutcomeWriter:
 
     def __init__(
         self,
-        store: Store,
+        tables: Tables,
         clock: Clock,
         rng: Random,
         result: DeliveryResult,
         order: SendOrder | None,
     ) -> None:
-        self._store = store
+        self._tables = tables
         self._clock = clock
         self._rng = rng
         self._result = result
@@ -228,7 +229,7 @@ class OutcomeWriter:
         """Delete the messages that every subscription has taken, 25 a call."""
         try:
             if self._delivered:
-                self._store.delete(self._delivered)
+                self._tables.lanes.delete_messages(self._delivered)
                 self._result.removed += len(self._delivered)
         except FairboxError as error:
             self._result.metrics.errors.append(str(error))
@@ -296,19 +297,19 @@ class OutcomeWriter:
         after, died = decision.after, decision.died
         if decision.delivered:
             # not to be deleted with the others: a redrive may have put it back for the dead
-            return self._store.delete_unchanged(before)
+            return self._tables.lanes.delete_unchanged(before)
         if after == before:
             return "saved"
         if died and decision.left:
-            return self._store.bury_partly(after, before, died, decision.letter)
-        return self._store.save_state(after, before)
+            return self._tables.burials.bury_partly(after, before, died, decision.letter)
+        return self._tables.lanes.save_state(after, before)
 
     def _remove(self, decision: Decision) -> None:
         """Take a message that was just marked out of the outbox."""
         if decision.died:
-            self._store.bury(decision.letter, decision.died)
+            self._tables.burials.bury(decision.letter, decision.died)
         else:
-            self._store.delete_marked(decision.after)
+            self._tables.lanes.delete_marked(decision.after)
         self._result.removed += 1
 
 

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from fairbox.dispatch.decisions import SendOrder
     from fairbox.dispatch.page_streams import Page
     from fairbox.dispatch.ports import Destinations, Doorbells, Outcome
-    from fairbox.dispatch.sending.circuit_breakers import DispatchStore
     from fairbox.dispatch.sending.sender import FanOut, Readiness
+    from fairbox.dynamodb.tables import Tables
     from fairbox.model.clock import Clock
     from fairbox.model.messages import MessageRef
     from fairbox.model.stored_messages import StoredMessage
@@ -46,7 +46,7 @@ class Dispatcher:
     """Delivers the messages that a visit has read or the relay was handed.
 
     Args:
-        store: the tables.
+        tables: the tables.
         destinations: opens destinations.
         doorbells: enqueues visits for messages that have to wait.
         clock, rng: time and jitter.
@@ -56,7 +56,7 @@ class Dispatcher:
 
     def __init__(
         self,
-        store: DispatchStore,
+        tables: Tables,
         destinations: Destinations,
         doorbells: Doorbells,
         *,
@@ -65,11 +65,13 @@ class Dispatcher:
         fan_out: FanOut = run_concurrently,
         readiness: Readiness | None = None,
     ) -> None:
-        self.store = store
+        self.tables = tables
         self.doorbells = doorbells
         self.clock = clock
-        self.gate = Gate(store, clock, rng)
-        self._sender = Sender(store, destinations, clock, fan_out, readiness or self.gate, rng=rng)
+        self.gate = Gate(tables, clock, rng)
+        self._sender = Sender(
+            tables.bodies, destinations, clock, fan_out, readiness or self.gate, rng=rng
+        )
         self.rng = rng
 
     def apart(self, subscription: Subscription) -> bool:
@@ -167,7 +169,9 @@ class Dispatcher:
 
     def _begin(self, messages: Sequence[StoredMessage], how: How) -> Delivery:
         """Return the delivery of messages, with the jobs that circuits and rates admit."""
-        topics = {n: self.store.topic(n) for n in dict.fromkeys(m.ref.topic for m in messages)}
+        topics = {
+            n: self.tables.topic_cache.get(n) for n in dict.fromkeys(m.ref.topic for m in messages)
+        }
         pushed = [(m, t) for m in messages if (t := topics[m.ref.topic]) and t.subscriptions]
         jobs = self._jobs(pushed, how.order, OVERDUE_MS if how.walk else 0)
         if how.from_stream:
@@ -320,7 +324,7 @@ class Dispatcher:
         walk: bool,
     ) -> list[Doorbell]:
         """Write the outcomes; return the doorbells of messages that stay."""
-        writer = OutcomeWriter(self.store, self.clock, self.rng, result, order)
+        writer = OutcomeWriter(self.tables, self.clock, self.rng, result, order)
         settled = []
         for stored, topic in messages:
             ref, not_ready = stored.ref, probes[stored.ref.topic]

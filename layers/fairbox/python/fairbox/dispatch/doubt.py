@@ -12,15 +12,15 @@ from fairbox.model.swap import swap
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from fairbox.dispatch.ports import MarkingStore
+    from fairbox.dynamodb.tables import Tables
     from fairbox.model.stored_messages import Shard
 
 
-def doubt(store: MarkingStore, shards: Iterable[Shard], now: int) -> None:
+def doubt(tables: Tables, shards: Iterable[Shard], now: int) -> None:
     """Put the counts of shards in doubt, and ask for a recount of each (1 RRU, 2 WRU).
 
     Args:
-        store: the tables.
+        tables: the tables.
         shards: each once.
         now: milliseconds since 1970 UTC.
 
@@ -29,16 +29,16 @@ def doubt(store: MarkingStore, shards: Iterable[Shard], now: int) -> None:
     """
     for shard in shards:
         with suppress(Unreadable):  # it has no counts to doubt
-            _doubt(store, shard, now)
-        store.ask_recount(shard)
+            _doubt(tables, shard, now)
+        tables.recounts.ask(shard)
 
 
-def _doubt(store: MarkingStore, shard: Shard, now: int) -> None:
+def _doubt(tables: Tables, shard: Shard, now: int) -> None:
     def read() -> ShardRow:
-        return next(iter(store.shard_rows([shard])), ShardRow(*shard))
+        return next(iter(tables.rows.get_many([shard])), ShardRow(*shard))
 
     def write(after: ShardRow, before: ShardRow) -> ShardRow | None:
-        return None if store.change_row(after, before) else read()
+        return None if tables.rows.change(after, before) else read()
 
     if swap(read(), lambda row: row.doubted(now), write) is None:
         raise Unavailable("update_item", "a shard row is changed by others")

@@ -87,7 +87,7 @@ class Relay:
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
-        self._store = dispatcher.store
+        self._tables = dispatcher.tables
         self._clock = dispatcher.clock
 
     def handle(self, records: Iterable[Mapping[str, Any]], *, deadline: float) -> RelayReport:
@@ -108,7 +108,7 @@ class Relay:
         records = without_heartbeats(records)
         if not records:
             return report
-        self._store.refresh()
+        self._tables.topic_cache.refresh()
         inbox = _Inbox()
         for record in records:
             change = self._read_insert(record, report)
@@ -116,7 +116,7 @@ class Relay:
             # the mark of a purged dead letter is no message
             if change is None or stored is None or stored.gone is not None:
                 continue
-            topic = self._store.topic(stored.ref.topic)
+            topic = self._tables.topic_cache.get(stored.ref.topic)
             if topic is None:
                 continue
             ordered = topic.topic.ordering == "key"
@@ -132,7 +132,7 @@ class Relay:
             )
         for ref in report.delivery.left:
             rings[(ref.topic, ref.epoch, ref.shard), 0].append(ref)
-            after, topic = report.delivery.after.get(ref), self._store.topic(ref.topic)
+            after, topic = report.delivery.after.get(ref), self._tables.topic_cache.get(ref.topic)
             if after is not None and topic is not None and after.tried(topic.subscription_names):
                 inbox.kept.add(ref)
         self._ring(inbox, report)
@@ -188,7 +188,7 @@ class Relay:
         except NewerVersion:  # it stays; the sweep enqueues visits until a newer release reads it
             report.newer += 1
         except Unreadable as unreadable:
-            self._store.bury_raw(raw_image(record), str(unreadable))
+            self._tables.burials.bury_raw(raw_image(record), str(unreadable))
             report.unreadable += 1
         return None
 
@@ -197,7 +197,10 @@ class Relay:
         for ordered, refs in late.items():
             try:
                 if refs:
-                    self._store.wake_receives(refs, ordered=ordered)
+                    if ordered:
+                        self._tables.key_claims.wake(refs)
+                    else:
+                        self._tables.hints.wake(refs)
             except FairboxError as error:
                 # not to be repeated either: receives start at the head once a minute
                 report.delivery.metrics.errors.append(str(error))
@@ -209,7 +212,7 @@ class Relay:
         """
         doorbells = []
         for (shard, second), refs in inbox.rings.items():
-            topic = self._store.topic(shard[0])
+            topic = self._tables.topic_cache.get(shard[0])
             ordered = topic is not None and topic.topic.ordering == "key"
             report.rung += len(refs)
             if ordered:

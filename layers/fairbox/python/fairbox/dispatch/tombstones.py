@@ -11,14 +11,14 @@ from fairbox.errors import FairboxError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fairbox.dispatch.ports import Store
+    from fairbox.dynamodb.tables import Tables
     from fairbox.model.stored_messages import StoredMessage
 
 logger = logging.getLogger("fairbox")
 
 
 def finish_marked(
-    store: Store, messages: Sequence[StoredMessage], errors: list[str] | None = None
+    tables: Tables, messages: Sequence[StoredMessage], errors: list[str] | None = None
 ) -> int:
     """Bury the dead among messages that carry `gone`, delete the others.
 
@@ -26,7 +26,7 @@ def finish_marked(
     marked for whoever reads it next, and stops no other.
 
     Args:
-        store: the tables.
+        tables: the tables.
         messages: all marked.
         errors: the errors are added here; None: they are only logged.
 
@@ -38,9 +38,9 @@ def finish_marked(
         died = frozenset(name for name, state in stored.states.items() if state.dead)
         try:
             if stored.gone == "dead" and died:
-                store.finish(stored, died)
+                tables.burials.finish(stored, died)
             else:
-                store.delete_marked(stored)
+                tables.lanes.delete_marked(stored)
         except FairboxError as error:
             logger.warning(
                 "a marked message could not be finished",
@@ -53,11 +53,11 @@ def finish_marked(
     return finished
 
 
-def bury_marked(store: Store, stored: StoredMessage) -> None:
+def bury_marked(tables: Tables, stored: StoredMessage) -> None:
     """Bury a message that the caller has just marked as dead.
 
     If that fails it stays marked, and so dead, for whoever reads it next.
     """
     died = frozenset(name for name, state in stored.states.items() if state.dead)
     with suppress(FairboxError):
-        store.bury(stored, died)
+        tables.burials.bury(stored, died)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from fairbox.dispatch.dispatcher import Dispatcher
-    from fairbox.dispatch.ports import Store
+    from fairbox.dynamodb.tables import Tables
     from fairbox.model.stored_messages import ShardRow, StoredMessage
     from fairbox.model.topics import Subscription, TopicState
 
@@ -51,29 +51,29 @@ class VisitReport:
 
 
 def readable(
-    store: Store,
+    tables: Tables,
     messages: Sequence[StoredMessage],
     unreadable: Sequence[Mapping[str, object]],
     report: VisitReport,
 ) -> list[StoredMessage]:
     """Bury unreadable items, finish messages marked as leaving; return the outstanding ones."""
     for item in unreadable:
-        store.bury_raw(item, "unreadable")
+        tables.burials.bury_raw(item, "unreadable")
         report.unreadable += 1
     errors: list[str] = []
-    report.finished += finish_marked(store, [m for m in messages if m.gone], errors)
+    report.finished += finish_marked(tables, [m for m in messages if m.gone], errors)
     if errors:
         report.deliveries.append(DeliveryResult(DeliveryMetrics(errors=errors)))
     return [m for m in messages if not m.gone]
 
 
-def postpone_check(store: Store, row: ShardRow, next_due: int, now: int) -> None:
+def postpone_check(tables: Tables, row: ShardRow, next_due: int, now: int) -> None:
     """Postpone the sweep's next check: to the next due time, or twice as far as before (3 WRU)."""
     backoff = min(MAX_BACKOFF_SECONDS, max(_FIRST_BACKOFF_SECONDS, row.backoff * 2))
     next_check_at = now + backoff * 1000
     if now < next_due:
         next_check_at = min(next_check_at, next_due)
-    store.postpone(row, next_check_at, backoff)
+    tables.rows.postpone(row, next_check_at, backoff)
 
 
 def ring_at(dispatcher: Dispatcher, shard: tuple[str, int, int], seconds: set[int]) -> None:

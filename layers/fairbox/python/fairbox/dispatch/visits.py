@@ -45,7 +45,7 @@ class Visits:
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
-        self._store = dispatcher.store
+        self._tables = dispatcher.tables
         self._clock = dispatcher.clock
         self._ordered = OrderedVisits(dispatcher)
         self._gate = dispatcher.gate
@@ -61,8 +61,8 @@ class Visits:
             FairboxError: the tables or queues failed; the doorbell must come again.
         """
         report = VisitReport()
-        self._store.refresh()
-        topic = self._store.topic(doorbell.topic)
+        self._tables.topic_cache.refresh()
+        topic = self._tables.topic_cache.get(doorbell.topic)
         if topic is None or not topic.pushed:
             return report
         now = milliseconds(self._clock)
@@ -133,10 +133,10 @@ class Visits:
             return
         room = self._room(doorbell, topic)
         refs = doorbell.refs[:room]
-        messages, unreadable = self._store.read(refs, pass_newer=True)
+        messages, unreadable = self._tables.lanes.read(refs, pass_newer=True)
         order = {ref: n for n, ref in enumerate(refs)}
         messages.sort(key=lambda m: order.get(m.ref, 0))
-        readable_ = readable(self._store, messages, unreadable, report)
+        readable_ = readable(self._tables, messages, unreadable, report)
         if readable_:
             result = self._dispatcher.deliver(
                 readable_,
@@ -217,7 +217,7 @@ class Visits:
             The subscriptions of which nothing was noted.
         """
         shard = (doorbell.topic, doorbell.epoch, doorbell.shard)
-        there: WalkPosition | None = self._store.walk_position(shard)
+        there: WalkPosition | None = self._tables.walks.read(shard)
         new: set[str] = set()
         while there is not None:
             new = set(names) - there.apart.keys()
@@ -229,7 +229,7 @@ class Visits:
                     lower[name] = places.lowest(entry)
             if not lower:
                 break
-            there = self._store.move_walk(shard, there, apart=lower)
+            there = self._tables.walks.move(shard, there, apart=lower)
         return new
 
     def _put_off(self, doorbell: Doorbell, audience: TopicState) -> None:
@@ -248,10 +248,10 @@ class Visits:
     def _postpone(self, doorbell: Doorbell, topic: TopicState) -> None:
         """Postpone a shard's next check (1 RRU and 3 WRU, at most twice in a quiet period)."""
         shard = (doorbell.topic, doorbell.epoch, doorbell.shard)
-        row = self._store.read_lane("ready", *shard, limit=1).row
+        row = self._tables.lanes.page("ready", *shard, limit=1).row
         now = milliseconds(self._clock)
         if row is not None and row.next_check is not None and row.next_check <= now:
-            postpone_check(self._store, row, self._gate.quiet_until(topic), now)
+            postpone_check(self._tables, row, self._gate.quiet_until(topic), now)
 
 
 def _audience(doorbell: Doorbell, topic: TopicState) -> TopicState:

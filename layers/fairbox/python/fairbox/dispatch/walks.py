@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from fairbox.dispatch.delivery_result import DeliveryResult
     from fairbox.dispatch.dispatcher import Dispatcher
     from fairbox.dispatch.page_streams import Page
-    from fairbox.dispatch.ports import Store
     from fairbox.dispatch.visit_steps import VisitReport
+    from fairbox.dynamodb.tables import Tables
     from fairbox.model.stored_messages import OpenLane, StoredMessage
     from fairbox.model.subscription_status import Admission
     from fairbox.model.topics import TopicState
@@ -81,7 +81,7 @@ class Walk:
         deadline: float,
     ) -> None:
         self._dispatcher = dispatcher
-        self._store = dispatcher.store
+        self._tables = dispatcher.tables
         self._clock = dispatcher.clock
         self._topic = topic
         self._doorbell = doorbell
@@ -109,7 +109,7 @@ class Walk:
         """Walk to the end of the lanes, or to the deadline, and enqueue the walks that follow."""
         if not self._names:
             return
-        self._position = self._store.walk_position(self._shard)
+        self._position = self._tables.walks.read(self._shard)
         now = milliseconds(self._clock)  # no place is ahead of the time
         shared = self._position.shared_by(self._topic.subscription_names)
         self._shared = shared.lowest(Places(bound_of(now), due_sk(now)))
@@ -187,14 +187,14 @@ class Walk:
                     self._note(name, lane, self._reached.of(lane))
                 return
             now = milliseconds(self._clock)
-            page = self._store.read_lane(
+            page = self._tables.lanes.page(
                 lane,
                 *self._shard,
                 limit=size,
                 after=cursor or None,
                 until_due=now if lane == "later" else None,
             )
-            messages = readable(self._store, page.messages, page.unreadable, self._report)
+            messages = readable(self._tables, page.messages, page.unreadable, self._report)
             wanted = [self._wanted(m, now) for m in messages]
             due = list(compress(messages, wanted))
             self._dues += [_next_check(stored, now) for stored in messages]
@@ -336,7 +336,7 @@ class Walk:
             if not (noted or moved):
                 return
             shared = (reached, audience)
-            others = self._store.move_walk(self._shard, there, shared=shared, apart=noted)
+            others = self._tables.walks.move(self._shard, there, shared=shared, apart=noted)
             first = self._position
             if others is None or (others.shared, others.audience) != (first.shared, first.audience):
                 return
@@ -389,7 +389,7 @@ class Walk:
                     return False
             if after is not None:
                 after = replace(after, written=milliseconds(self._clock))
-            others = self._store.move_walk(self._shard, there, apart={name: after})
+            others = self._tables.walks.move(self._shard, there, apart={name: after})
             if others is None:
                 return not lower
             there = others
@@ -431,11 +431,11 @@ class Walk:
         """
         if self._doorbell.after != ONLY_LATER:
             return None
-        return next_delayed(self._store, self._shard, milliseconds(self._clock))
+        return next_delayed(self._tables, self._shard, milliseconds(self._clock))
 
     def _postpone(self) -> None:
         """Postpone the shard's next check, because nothing could be sent."""
-        row = self._store.read_lane("ready", *self._shard, limit=1).row
+        row = self._tables.lanes.page("ready", *self._shard, limit=1).row
         now = milliseconds(self._clock)
         if row is None or (row.next_check or now + 1) > now:  # another visit has postponed it
             return
@@ -443,11 +443,11 @@ class Walk:
         if self._admission() == "none":
             due = self._dispatcher.gate.quiet_until(self._topic)  # who closes it enqueues visits
         if row.later:
-            page = self._store.read_lane("later", *self._shard, limit=1, after=due_sk(now + 1))
+            page = self._tables.lanes.page("later", *self._shard, limit=1, after=due_sk(now + 1))
             if page.messages:
                 following = page.messages[0].ref.due or 0
                 due = min(due, following) if due > now else following
-        postpone_check(self._store, row, due, now)
+        postpone_check(self._tables, row, due, now)
 
 
 def _after(doorbell: Doorbell) -> tuple[OpenLane | None, str]:
@@ -471,12 +471,12 @@ def places_since(time: int) -> Places:
     return Places(bound_of(time), due_sk(time))
 
 
-def next_delayed(store: Store, shard: tuple[str, int, int], now: int) -> int | None:
+def next_delayed(tables: Tables, shard: tuple[str, int, int], now: int) -> int | None:
     """Return when the next message with a long delay is due, within 65 s, in steps of 2 s (ms)."""
     after: str | None = due_sk(now + 1)
     limit = _FIRST_PAGE
     while after is not None:
-        page = store.read_lane(
+        page = tables.lanes.page(
             "later", *shard, limit=limit, after=after, until_due=now + AHEAD_MS, consistent=False
         )
         for stored in page.messages:

@@ -9,25 +9,18 @@ from fairbox.codec.keys import shard_key
 from fairbox.errors import Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from fairbox.dynamodb.tables import Tables
     from fairbox.model.epochs import Epoch
     from fairbox.model.stored_messages import OpenLane
-    from fairbox.model.topics import TopicState
 
 _LANES: Final[tuple[OpenLane, ...]] = ("ready", "later")
 
 
 class EpochTable:
-    """Implements `fairbox.dispatch.maintenance.epoch_retirement.RetiringStore`."""
+    """Reads and deletes what an old epoch has left in the tables."""
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
-
-    def topics(self) -> list[TopicState]:
-        """Return every topic, read consistently."""
-        return self._tables.topics.all()
 
     def counted(self, topic: str, epoch: Epoch) -> bool:
         """Whether the rows of an epoch's shards count anything, dead letters included."""
@@ -44,10 +37,6 @@ class EpochTable:
             or any(self._tables.lanes.count(lane, topic, epoch, shard, limit=1) for lane in _LANES)
             or self._tables.dead.any(topic, epoch, shard)
         )
-
-    def change(self, name: str, decide: Callable[[TopicState], TopicState]) -> TopicState:
-        """Change a topic where it is as it was read."""
-        return self._tables.topics.change(name, decide)
 
     def forget(self, topic: str, epoch: Epoch) -> None:
         """Delete the rows of an epoch's shards, and their hints (1 WRU each that is there).

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 from fairbox.codec import attributes as attr
 from fairbox.codec.keys import due_sk, message_key
 from fairbox.dynamodb.claims import as_read_places
-from fairbox.dynamodb.key_claims import KeyClaimTable
 from fairbox.dynamodb.message_edits import gone_action
 from fairbox.dynamodb.statements import Statement, execute, statement
 from fairbox.errors import FairboxError, TransactionCancelled
@@ -39,7 +38,6 @@ class Expiries:
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
-        self._claims = KeyClaimTable(tables.calls, tables.outbox)
 
     def page(
         self, lane: OpenLane, shard: Shard, *, until: int, limit: int, after: str | None
@@ -49,10 +47,6 @@ class Expiries:
         return self._tables.lanes.page(
             lane, *shard, limit=limit, after=after, upto=upper, consistent=False
         )
-
-    def claims(self, shard: Shard) -> KeyClaims:
-        """Return what is held of an ordered shard (consistent, 1 RRU for 4 KB)."""
-        return self._claims.get(shard)
 
     def mark(self, messages: Sequence[StoredMessage]) -> list[StoredMessage]:
         """Mark messages of an unordered shard (1 WRU a KB, 25 a call); return the marked.
@@ -80,7 +74,7 @@ class Expiries:
         Returns:
             Whether all was as read, under the row's version; if not, nothing is written.
         """
-        hold = {"Update": self._claims.action(shard, row, row.version)}
+        hold = {"Update": self._tables.key_claims.action(shard, row, row.version)}
         if messages[0].message.batch_item is not None:
             return self._fail(messages[0], hold)
         try:

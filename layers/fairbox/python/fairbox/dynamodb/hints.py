@@ -19,8 +19,9 @@ from fairbox.codec.keys import hint_key, message_sk
 from fairbox.codec.messages import number
 from fairbox.dynamodb.calls import ConditionFailed
 from fairbox.dynamodb.statements import Statement, statement
+from fairbox.model.clock import milliseconds
 from fairbox.model.ids import before
-from fairbox.model.stored_messages import Hint
+from fairbox.model.stored_messages import RECEIVES_CHECK_MS, Hint
 from fairbox.model.swap import swap
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from fairbox.codec.keys import Item
     from fairbox.dynamodb.calls import Calls
+    from fairbox.dynamodb.segments import SegmentRows
     from fairbox.model.messages import MessageRef
     from fairbox.model.segments import Segment
     from fairbox.model.stored_messages import Shard
@@ -46,11 +48,18 @@ class HintMove:
 
 
 class HintRows:
-    """Reads and changes hint rows."""
+    """Reads and changes hint rows.
 
-    def __init__(self, calls: Calls, table: str) -> None:
+    Args:
+        calls: the calls.
+        table: the outbox table.
+        segments: gives the rows of segments.
+    """
+
+    def __init__(self, calls: Calls, table: str, segments: Callable[[], SegmentRows]) -> None:
         self._calls = calls
         self._table = table
+        self._segments = segments
 
     def read(self, topic: str, epoch: int, group: int) -> dict[int, Hint]:
         """Return the hints of sixteen shards by shard, eventually consistent (0.5 RRU)."""
@@ -65,7 +74,13 @@ class HintRows:
         return {shard: read_hint(item, shard) for shard in range(first, first + SHARDS_A_ROW)}
 
     def move(self, move: HintMove) -> Hint | None:
-        """Write a hint where it is as it was read; return None, or the one that is there."""
+        """File what a move passes, then write its hint if it is as it was read.
+
+        Returns:
+            None if it was written; the present hint if another process was faster.
+        """
+        if move.passes:
+            self._segments().file(move.shard, move.passes)
         _, epoch, shard = move.shard
         old, new = hint_values(move.before, shard), hint_values(move.after, shard)
         attributes = dict(zip(("#a", "#l", "#t"), hint_names(shard), strict=True))
@@ -101,12 +116,12 @@ class HintRows:
             return None if there == move.after else there
         return None
 
-    def statement(self, move: HintMove) -> Statement:
-        """Return the same move as a statement, for a row that is there."""
+    def statements(self, move: HintMove) -> list[Statement]:
+        """Return the same move as statements, for a row that is there."""
         topic, epoch, shard = move.shard
         old, new = hint_values(move.before, shard), hint_values(move.after, shard)
         watched = hint_names(shard)
-        return statement(
+        moved = statement(
             "UPDATE",
             self._table,
             hint_key(topic, epoch, group_of(shard)),
@@ -115,6 +130,8 @@ class HintRows:
             wheres=[f'"{n}" = ?' if n in old else f'"{n}" IS MISSING' for n in watched],
             parameters=[old[n] for n in watched if n in old],
         )
+        filed = self._segments().statements(move.shard, move.passes) if move.passes else []
+        return [moved, *filed]
 
     def wake(self, refs: Sequence[MessageRef]) -> None:
         """Let receives find messages that lie before where they begin, or are due soon."""
@@ -158,7 +175,14 @@ class HintRows:
             for name, value in values.items():  # some are lower already: each for itself
                 self._lower(topic, epoch, group, {name: value})
 
-    def come_back(self, shard: Shard, at: int) -> None:
+    def come_back(self, shard: Shard, segments: Sequence[Segment]) -> None:
+        """File segments that end before the next check of a shard, and let it come in time."""
+        self._segments().file(shard, segments)
+        at = min(segment.end for segment in segments)
+        if at < milliseconds(self._calls.clock) + RECEIVES_CHECK_MS:
+            self._call_back(shard, at)
+
+    def _call_back(self, shard: Shard, at: int) -> None:
         """Let segments that were filed with an end at a time (ms) be read then (1 WRU)."""
         topic, epoch, number_ = shard
         place = {"TableName": self._table, "Key": hint_key(topic, epoch, group_of(number_))}

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fairbox.dynamodb.calls import Calls
+    from fairbox.model.messages import MessageRef
     from fairbox.model.stored_messages import Shard, ShardRow
 
 _ATTRIBUTES = (attr.HELD, attr.HELD_AFTER, attr.HELD_SINCE)
@@ -63,10 +64,10 @@ class KeyClaimTable:
         return None
 
     def write_with(
-        self, action: dict[str, Any], shard: Shard, row: KeyClaims, version: int
+        self, update: dict[str, Any], shard: Shard, row: KeyClaims, version: int
     ) -> bool:
         """Write claims and update a message, both or neither; return whether they were written."""
-        actions = [{"Update": action}, {"Update": self.action(shard, row, version)}]
+        actions = [{"Update": update}, {"Update": self.action(shard, row, version)}]
         try:
             self._calls.call("transact_write_items", TransactItems=actions)
         except TransactionCancelled:
@@ -77,6 +78,15 @@ class KeyClaimTable:
         """Return the update that `write` makes."""
         values = claim_values(replace(row, version=version + 1))
         return versioned_update(self._table, shard_key(*shard), values, _ATTRIBUTES, version)
+
+    def wake(self, refs: Sequence[MessageRef]) -> None:
+        """Let receives find messages that were committed behind younger ones (1 WRU a shard)."""
+        firsts: dict[Shard, str] = {}
+        for ref in refs:
+            shard = (ref.topic, ref.epoch, ref.shard)
+            firsts[shard] = min(ref.id, firsts.get(shard, ref.id))
+        for shard, first in firsts.items():
+            self.lower_after(shard, first)
 
     def lower_after(self, shard: Shard, message_id: str) -> bool:
         """Let receives begin no later than at this message; return whether they had passed it."""

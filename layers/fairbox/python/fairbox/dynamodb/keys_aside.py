@@ -17,8 +17,8 @@ from fairbox.errors import TransactionCancelled
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from fairbox.dynamodb.calls import Calls
     from fairbox.dynamodb.key_claims import KeyClaimTable
-    from fairbox.dynamodb.tables import Tables
     from fairbox.model.key_claims import KeyClaim, KeyClaims
     from fairbox.model.stored_messages import Shard
 
@@ -31,13 +31,14 @@ class KeysAsideTable:
     """Reads and moves waiting keys.
 
     Args:
-        tables: the tables.
+        calls: the calls.
+        table: the deliveries table.
         rows: the rows of the shards.
     """
 
-    def __init__(self, tables: Tables, rows: KeyClaimTable) -> None:
-        self._calls = tables.calls
-        self._table = tables.deliveries
+    def __init__(self, calls: Calls, table: str, rows: KeyClaimTable) -> None:
+        self._calls = calls
+        self._table = table
         self._rows = rows
 
     def read(self, shard: Shard, name: bytes, keys: Sequence[bytes]) -> dict[bytes, KeyClaim]:

@@ -13,7 +13,13 @@ from fairbox.codec.messages import read_message
 from fairbox.codec.shards import read_shard
 from fairbox.dynamodb import message_states
 from fairbox.dynamodb.calls import ConditionFailed
-from fairbox.errors import ItemTooLarge, NewerVersion, TransactionCancelled, Unreadable
+from fairbox.errors import (
+    ItemTooLarge,
+    NewerVersion,
+    TransactionCancelled,
+    Unavailable,
+    Unreadable,
+)
 from fairbox.model.ids import before
 
 if TYPE_CHECKING:
@@ -74,6 +80,26 @@ class Lanes:
         unique = {key_pair(message_key(r)): message_key(r) for r in refs}
         return self.calls.batch_get(self.table, list(unique.values()))
 
+    def read(
+        self, refs: Sequence[MessageRef], *, pass_newer: bool = False
+    ) -> tuple[list[StoredMessage], list[Mapping[str, object]]]:
+        """Return those of these messages that lie here (consistent), and unreadable items.
+
+        Raises:
+            NewerVersion: only a newer release can read one; with `pass_newer` it is passed over.
+        """
+        messages: list[StoredMessage] = []
+        unreadable: list[Mapping[str, object]] = []
+        for item in self.items(refs):
+            try:
+                messages.append(read_message(item))
+            except NewerVersion:
+                if not pass_newer:
+                    raise
+            except Unreadable:
+                unreadable.append(item)
+        return messages, unreadable
+
     def get(self, ref: MessageRef) -> Item | None:
         """Return one message's item (consistent)."""
         answer = self.calls.call(
@@ -88,6 +114,20 @@ class Lanes:
         requests = [{"DeleteRequest": {"Key": k}} for k in unique.values()]
         left = self.calls.batch_write(self.table, requests)
         return [request["DeleteRequest"]["Key"] for request in left]
+
+    def delete_messages(self, messages: Sequence[StoredMessage]) -> None:
+        """Delete messages where they lie, 25 a call.
+
+        Raises:
+            Unavailable: some are not deleted; the call may be repeated with all.
+        """
+        self.delete_keys([message_key(m.ref, m.lane) for m in messages])
+
+    def delete_keys(self, keys: Sequence[Mapping[str, Any]]) -> None:
+        """Delete items, 25 a call; as `delete_messages`."""
+        left = self.delete(keys)
+        if left:
+            raise Unavailable("batch_write_item", f"{len(left)} messages were not deleted")
 
     def mark_gone(self, ref: MessageRef, gone: Gone, reason: str) -> Item | None:
         """Mark an outstanding message as leaving undelivered.

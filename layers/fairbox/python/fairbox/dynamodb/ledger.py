@@ -19,10 +19,10 @@ from fairbox.codec.ledger import (
     ledger_sk,
     read_ledger,
 )
-from fairbox.errors import Unreadable
+from fairbox.errors import Unavailable, Unreadable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from fairbox.codec.keys import Item
     from fairbox.dynamodb.calls import Calls
@@ -57,6 +57,16 @@ class Ledger:
         if since >= until:
             return iter(())
         return _ordered(self._all_rows(since, until), since, until, None)
+
+    def write(self, items: Sequence[Item]) -> None:
+        """Write rows, 25 a call; a repetition overwrites.
+
+        Raises:
+            Unavailable: some stayed unwritten; all may be written again.
+        """
+        left = self._calls.batch_write(self._table, [{"PutRequest": {"Item": i}} for i in items])
+        if left:
+            raise Unavailable("batch_write_item", f"{len(left)} ledger rows were not written")
 
     def sample(self, since: int, until: int) -> Counter[str]:
         """Count the deliveries of the newest rows with `since` <= `at` < `until` (ms), by topic.

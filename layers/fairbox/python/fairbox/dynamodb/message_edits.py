@@ -10,7 +10,6 @@ from fairbox.codec.keys import message_key
 from fairbox.codec.messages import message_item, number, read_message, with_content
 from fairbox.dynamodb.calls import ConditionFailed
 from fairbox.dynamodb.claims import as_read
-from fairbox.dynamodb.key_claims import KeyClaimTable
 from fairbox.dynamodb.message_inserts import put_new
 from fairbox.dynamodb.statements import execute, statement
 from fairbox.errors import TransactionCancelled
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 
     from fairbox.codec.keys import Item
     from fairbox.dynamodb.tables import Tables
-    from fairbox.model.bodies import BodyStore
     from fairbox.model.messages import Message, MessageRef
     from fairbox.model.stored_messages import Gone, Shard, StoredMessage
 
@@ -42,14 +40,13 @@ class Edits:
 
     Args:
         tables: the tables.
-        bodies: where bodies go that do not fit an item; None: such bodies are refused.
     """
 
-    def __init__(self, tables: Tables, bodies: BodyStore | None) -> None:
+    def __init__(self, tables: Tables) -> None:
         self._tables = tables
         self._calls = tables.calls
-        self._bodies = bodies
-        self._key_claims = KeyClaimTable(tables.calls, tables.outbox)
+        self._bodies = tables.bodies
+        self._key_claims = tables.key_claims
 
     def find(self, ref: MessageRef, now: int, *, ordered: bool) -> tuple[Item, int] | Found:
         """Return an outstanding message's item, and the version of what its shard holds.

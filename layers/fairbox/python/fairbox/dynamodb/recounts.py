@@ -28,7 +28,7 @@ from fairbox.model.recounts import LaneMarks
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from fairbox.dynamodb.tables import Tables
+    from fairbox.dynamodb.calls import Calls
     from fairbox.model.recounts import Part, Recount
     from fairbox.model.stored_messages import Shard, ShardRow
 
@@ -38,10 +38,10 @@ _PAGE_LIMIT = 5_000
 class RecountTable:
     """Implements `fairbox.dispatch.maintenance.recount.RecountStore`."""
 
-    def __init__(self, tables: Tables) -> None:
-        self._tables = tables
-        self._calls = tables.calls
-        self._table = tables.outbox
+    def __init__(self, calls: Calls, outbox: str, deliveries: str) -> None:
+        self._calls = calls
+        self._table = outbox
+        self._deliveries = deliveries
 
     def ask(self, shard: Shard) -> None:
         """Ask for a recount; one that is underway begins again (1 WRU).
@@ -83,7 +83,7 @@ class RecountTable:
         pk = lane_pk(part, *recount.place)
         dead = part == "dead"
         arguments: dict[str, Any] = {
-            "TableName": self._tables.deliveries if dead else self._table,
+            "TableName": self._deliveries if dead else self._table,
             "ConsistentRead": True,
             "Limit": _PAGE_LIMIT,
             "ReturnConsumedCapacity": "TOTAL",

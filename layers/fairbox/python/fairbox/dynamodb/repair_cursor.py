@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from fairbox.codec import attributes as attr
 from fairbox.codec.keys import cursor_key
-from fairbox.dynamodb.message_edits import Edits
-from fairbox.model.clock import milliseconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from fairbox.dynamodb.tables import Tables
-    from fairbox.model.messages import MessageRef
 
 _NAME = "repair"
 _PAGE_LIMIT = 1000
@@ -56,10 +53,9 @@ class Cursor:
 
 
 class RepairTable:
-    """Implements `fairbox.dispatch.maintenance.repair.RepairStore`."""
+    """Reads the outbox page by page, and keeps where the next run goes on."""
 
     def __init__(self, tables: Tables) -> None:
-        self._tables = tables
         self._calls = tables.calls
         self._table = tables.outbox
 
@@ -104,12 +100,3 @@ class RepairTable:
         )
         item = cursor_key(_NAME) | {attr.CURSOR: {"S": text}}
         self._calls.call("put_item", TableName=self._table, Item=item)
-
-    def empty(self, lane: Literal["ready", "later"], shard: tuple[str, int, int]) -> bool:
-        """Whether nothing lies in a lane (consistent, 1 RRU)."""
-        return not self._tables.lanes.count(lane, *shard, limit=1)
-
-    def relocate(self, ref: MessageRef, to: MessageRef, *, in_row: bool) -> bool:
-        """Move a message that nobody holds to another shard; return whether it was moved."""
-        now = milliseconds(self._calls.clock)
-        return Edits(self._tables, None).relocate(ref, to, now, ordered=in_row)

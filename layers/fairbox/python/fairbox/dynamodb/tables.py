@@ -11,12 +11,16 @@ from fairbox.codec.keys import heartbeat_key
 from fairbox.dynamodb.burials import Burials
 from fairbox.dynamodb.calls import Calls
 from fairbox.dynamodb.circuits import CircuitRows
+from fairbox.dynamodb.claims import Claims
 from fairbox.dynamodb.dead_letters import DeadLane
+from fairbox.dynamodb.deferred_keys import DeferredKeyTable
+from fairbox.dynamodb.key_claims import KeyClaimTable
 from fairbox.dynamodb.lanes import Lanes
 from fairbox.dynamodb.ledger import Ledger
 from fairbox.dynamodb.purges import Purges
 from fairbox.dynamodb.redrives import Redrives
 from fairbox.dynamodb.shard_rows import ShardRows
+from fairbox.dynamodb.topic_cache import DispatcherTopics
 from fairbox.dynamodb.topics import TopicTable
 from fairbox.dynamodb.walk_positions import WalkPositions
 from fairbox.errors import NotConfigured
@@ -25,17 +29,25 @@ from fairbox.settings import BATCHES_TABLE
 
 if TYPE_CHECKING:
     from fairbox.batches.message_items import MessageItems
+    from fairbox.dynamodb.hints import HintRows
+    from fairbox.dynamodb.keys_aside import KeysAsideTable
+    from fairbox.dynamodb.recounts import RecountTable
+    from fairbox.dynamodb.segments import SegmentRows
+    from fairbox.model.bodies import BodyStore
     from fairbox.model.clock import Clock
 
 
 class Tables:
     """Outbox and deliveries, and batches as far as messages carry their items.
 
+    A process has one: `topic_cache` is what it knows of topics.
+
     Args:
         client: boto3's DynamoDB client, or one that has its methods.
         outbox: name of the outbox table.
         deliveries: name of the deliveries table.
         batches: name of the batches table; None: messages with a batch item stay where they are.
+        bodies: where bodies lie that do not fit an item; None: nowhere.
         clock, rng: time and jitter; the machine's by default.
     """
 
@@ -46,6 +58,7 @@ class Tables:
         outbox: str,
         deliveries: str,
         batches: str | None = None,
+        bodies: BodyStore | None = None,
         clock: Clock | None = None,
         rng: random.Random | None = None,
     ) -> None:
@@ -53,10 +66,15 @@ class Tables:
         self.outbox = outbox
         self.deliveries = deliveries
         self.batches = batches
+        self.bodies = bodies
         self.lanes = Lanes(self.calls, outbox)
         self.rows = ShardRows(self.calls, outbox)
         self.walks = WalkPositions(self.calls, outbox)
+        self.claims = Claims(self.calls, outbox)
+        self.key_claims = KeyClaimTable(self.calls, outbox)
+        self.deferred_keys = DeferredKeyTable(self.calls, outbox)
         self.topics = TopicTable(self.calls, outbox)
+        self.topic_cache = DispatcherTopics(self.topics, self.calls.clock)
         latest = partial(self.topics.changes, consistent=False)
         self.circuits = CircuitRows(self.calls, outbox, latest)
         self.dead = DeadLane(self.calls, deliveries)
@@ -73,6 +91,36 @@ class Tables:
         at = {HEARTBEAT: {"N": str(milliseconds(self.calls.clock))}}
         for table in filter(None, (self.outbox, self.batches)):
             self.calls.call("put_item", TableName=table, Item=heartbeat_key() | at)
+
+    # imported where they are used: a producer's process needs none of these
+
+    @cached_property
+    def hints(self) -> HintRows:
+        """The places where receives of unordered pulled topics begin."""
+        from fairbox.dynamodb.hints import HintRows  # noqa: PLC0415
+
+        return HintRows(self.calls, self.outbox, lambda: self.segments)
+
+    @cached_property
+    def segments(self) -> SegmentRows:
+        """The stretches that receives have passed."""
+        from fairbox.dynamodb.segments import SegmentRows  # noqa: PLC0415
+
+        return SegmentRows(self.calls, self.deliveries)
+
+    @cached_property
+    def keys_aside(self) -> KeysAsideTable:
+        """The keys that wait beside the row of an ordered shard."""
+        from fairbox.dynamodb.keys_aside import KeysAsideTable  # noqa: PLC0415
+
+        return KeysAsideTable(self.calls, self.deliveries, self.key_claims)
+
+    @cached_property
+    def recounts(self) -> RecountTable:
+        """The recounts of shards whose counts are in doubt."""
+        from fairbox.dynamodb.recounts import RecountTable  # noqa: PLC0415
+
+        return RecountTable(self.calls, self.outbox, self.deliveries)
 
     @cached_property
     def message_items(self) -> MessageItems:

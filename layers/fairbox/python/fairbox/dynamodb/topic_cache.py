@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.codec.busiest_topics import read_busiest
-from fairbox.codec.keys import version_key
 from fairbox.codec.topic_changes import read_changes
 from fairbox.dynamodb.topics import PRODUCER_COPY_SECONDS
 from fairbox.errors import UnknownTopic
@@ -16,10 +15,9 @@ from fairbox.model.topic_changes import TopicChanges, topic_digest
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from fairbox.dynamodb.calls import Calls
-    from fairbox.dynamodb.tables import Tables
     from fairbox.dynamodb.topics import TopicTable
     from fairbox.model.busiest_topics import BusiestTopics
+    from fairbox.model.clock import Clock
     from fairbox.model.topics import TopicState
 
 DISPATCHER_COPY_SECONDS: Final = 1.0
@@ -96,9 +94,10 @@ class DispatcherTopics:
     again (1 RRU) when a message of its topic comes.
     """
 
-    def __init__(self, tables: Tables) -> None:
-        self._tables = tables
-        self._cache = _Cache(tables.topics)
+    def __init__(self, table: TopicTable, clock: Clock) -> None:
+        self._table = table
+        self._clock = clock
+        self._cache = _Cache(table)
         self._checked = float("-inf")
         self._row: Mapping[str, Any] = {}
         self._stamps: dict[bytes, int] = {}
@@ -121,13 +120,10 @@ class DispatcherTopics:
 
     def refresh(self) -> None:
         """Compare the version row when the last time is over 1 s ago; drop old copies."""
-        now = self._tables.calls.clock.now()
+        now = self._clock.now()
         if 0 <= now - self._checked <= DISPATCHER_COPY_SECONDS:
             return
-        answer = self._tables.calls.call(
-            "get_item", TableName=self._tables.outbox, Key=version_key(), ConsistentRead=True
-        )
-        self._row = answer.get("Item", {})
+        self._row = self._table.version_row()
         changes = read_changes(self._row)
         changed = self._cache.follow(changes)
         if changed is None or len(self._stamps) > MAX_TOPICS:
@@ -166,9 +162,9 @@ class ProducerTopics:
     for each topic.
     """
 
-    def __init__(self, table: TopicTable, calls: Calls) -> None:
+    def __init__(self, table: TopicTable, clock: Clock) -> None:
         self._table = table
-        self._clock = calls.clock
+        self._clock = clock
         self._cache = _Cache(table)
         self._compared = float("-inf")
 

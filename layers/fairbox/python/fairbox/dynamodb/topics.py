@@ -110,6 +110,18 @@ class TopicTable:
         """Return every topic, ascending by name, read consistently."""
         return self._query(None)
 
+    def names(self) -> list[str]:
+        """Return the names of all topics (1 RRU for 4 KB of their rows)."""
+        return [state.topic.name for state in self.all()]
+
+    def version_row(self) -> Mapping[str, Any]:
+        """Return the row that counts changes, as it is (consistent, 1 RRU); empty: none yet."""
+        answer = self._calls.call(
+            "get_item", TableName=self._table, Key=version_key(), ConsistentRead=True
+        )
+        item: Mapping[str, Any] = answer.get("Item", {})
+        return item
+
     def behind(self, name: str | None, limit: int) -> list[TopicState]:
         """Return at most `limit` topics that sort behind one, ascending by name; None: the first.
 

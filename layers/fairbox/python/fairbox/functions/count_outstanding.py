@@ -39,10 +39,10 @@ def handler(_event: dict[str, Any], _context: Any) -> dict[str, Any]:
     """Write a heartbeat, the metrics by topic, in total, of circuits and batches; rank topics."""
     app = application()
     app.tables.write_heartbeat()
-    app.store.refresh()
-    figures = count_outstanding(app.store, app.tables.rows.listed(), app.clock)
+    app.tables.topic_cache.refresh()
+    figures = count_outstanding(app.tables, app.tables.rows.listed(), app.clock)
     for topic, counted in figures.items():
-        state = app.store.topic(topic)
+        state = app.tables.topic_cache.get(topic)
         app.metrics.emit(
             {
                 OUTSTANDING_COUNT: counted.outstanding,
@@ -59,7 +59,7 @@ def handler(_event: dict[str, Any], _context: Any) -> dict[str, Any]:
         DEAD_COUNT: sum(f.dead for f in values),
     }
     app.metrics.emit(total)
-    circuits = watch().not_ready(app.store.announced)
+    circuits = watch().not_ready(app.tables.topic_cache.announced)
     stopped = {
         one: {PAUSED_SUBSCRIPTIONS if status.paused else OPEN_CIRCUITS: 1}
         for one, status in circuits.items()
@@ -72,7 +72,7 @@ def handler(_event: dict[str, Any], _context: Any) -> dict[str, Any]:
     app.metrics.emit(open_)
     if app.metrics_level == "busiest":
         failing = {topic for (topic, _), status in circuits.items() if not status.paused}
-        rank_topics(app.store, app.clock, figures, failing)
+        rank_topics(app.tables, app.clock, figures, failing)
     return total | not_ready | open_
 
 

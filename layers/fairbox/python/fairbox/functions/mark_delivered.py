@@ -31,7 +31,7 @@ def marking() -> Marking:
     """Return this process's marking."""
     app = application()
     return Marking(
-        app.store,
+        app.tables,
         app.archive,
         app.clock,
         app.acks,

@@ -12,9 +12,6 @@ from fairbox.dispatch.maintenance.epoch_retirement import Retiring
 from fairbox.dispatch.maintenance.recount import Recounts
 from fairbox.dispatch.maintenance.repair import Repair, RepairReport
 from fairbox.dispatch.stream.marking import Marking
-from fairbox.dynamodb.epochs import EpochTable
-from fairbox.dynamodb.recounts import RecountTable
-from fairbox.dynamodb.repair_cursor import RepairTable
 from fairbox.model.ids import IdGenerator
 from fairbox.observability.metrics import GIVEN_UP_AGE, GIVEN_UP_KEPT, NEWER
 from fairbox.runtime.application import Application
@@ -39,16 +36,14 @@ def repair() -> Repair:
     """Return this process's repair."""
     app = application()
     return Repair(
-        store=app.store,
-        marking_store=app.store,
-        cursor_store=RepairTable(app.tables),
-        marking=Marking(app.store, app.archive, app.clock, app.acks, bodies=app.archive_bodies),
+        tables=app.tables,
+        marking=Marking(app.tables, app.archive, app.clock, app.acks, bodies=app.archive_bodies),
         given_up=S3Failures(lambda: app.s3, app.failures_bucket),
         doorbells=app.doorbells,
         clock=app.clock,
         others={app.settings.required(BATCHES_TABLE): _replay_batches},
-        retiring=Retiring(EpochTable(app.tables), app.clock),
-        recounts=Recounts(RecountTable(app.tables), app.store, app.clock, IdGenerator().next),
+        retiring=Retiring(app.tables, app.clock),
+        recounts=Recounts(app.tables, app.clock, IdGenerator().next),
     )
 
 

@@ -9,7 +9,6 @@ from typing import Any
 from fairbox.dispatch.calls import in_threads
 from fairbox.dispatch.maintenance.expiry import Expiry
 from fairbox.dispatch.maintenance.sweep import Sweep
-from fairbox.dynamodb.expiries import Expiries
 from fairbox.observability.metrics import EXPIRED, NEWER, RUNG
 from fairbox.runtime.application import Application
 from fairbox.runtime.start import make_at_start
@@ -28,8 +27,8 @@ def application() -> Application:
 def sweep() -> Sweep:
     """Return this process's sweep, which knows the shards that it has not reached."""
     app = application()
-    expiry = Expiry(app.store, Expiries(app.tables), app.clock, run=in_threads)
-    return Sweep(app.store, app.doorbells, app.clock, run=in_threads, expiry=expiry)
+    expiry = Expiry(app.tables, app.clock, run=in_threads)
+    return Sweep(app.tables, app.doorbells, app.clock, run=in_threads, expiry=expiry)
 
 
 @ends_in_time(application)
@@ -39,7 +38,7 @@ def handler(_event: dict[str, Any], context: Any) -> dict[str, Any]:
     deadline = app.clock.now() + context.get_remaining_time_in_millis() / 1000 - 10
     report = sweep().run(deadline=deadline)
     for topic, count in report.expired.items():
-        state = app.store.topic(topic)
+        state = app.tables.topic_cache.get(topic)
         partition = None if state is None else state.topic.partition
         app.metrics.emit({EXPIRED: count}, topic=topic, partition=partition)
     expired = sum(report.expired.values())

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from random import Random
 
     from fairbox.dynamodb.hints import HintMove
+    from fairbox.dynamodb.tables import Tables
     from fairbox.model.clock import Clock
     from fairbox.model.messages import MessageRef
     from fairbox.model.stored_messages import StoredMessage
-    from fairbox.queue.ports import ClaimStore
     from fairbox.queue.read_window import Lane
 
 
@@ -52,12 +52,12 @@ class Claimer:
     """Claims messages of unordered topics.
 
     Args:
-        store: the tables.
+        tables: the tables.
         clock, rng: time and tokens.
     """
 
-    def __init__(self, store: ClaimStore, clock: Clock, rng: Random) -> None:
-        self._store = store
+    def __init__(self, tables: Tables, clock: Clock, rng: Random) -> None:
+        self._tables = tables
         self._clock = clock
         self._rng = rng
 
@@ -84,7 +84,10 @@ class Claimer:
             chosen, rest = rest[:room], rest[room:]
             until = milliseconds(self._clock) + visibility
             claims = [self._claiming(stored, until, consumer) for stored in chosen]
-            for claiming, end in zip(claims, self._store.claim(claims, move), strict=True):
+            # its success does not matter: the next receive moves the hint
+            moves = [] if move is None else self._tables.hints.statements(move)
+            ends = self._tables.claims.claim(claims, *moves)
+            for claiming, end in zip(claims, ends, strict=True):
                 if end:
                     claimed.lost[claiming.stored.ref] = end
                 else:

@@ -28,12 +28,12 @@ from fairbox.queue.waiting_keys import WaitingKeys
 if TYPE_CHECKING:
     from random import Random
 
+    from fairbox.dynamodb.tables import Tables
     from fairbox.model.clock import Clock
     from fairbox.model.key_claims import KeyClaim, KeyClaims
     from fairbox.model.stored_messages import Shard, StoredMessage
     from fairbox.model.topics import TopicState
     from fairbox.queue.ordered_reads import ShardRead, Wanted, Window
-    from fairbox.queue.ports import KeyClaimStore
     from fairbox.queue.shard_rotation import Place
 
 logger = logging.getLogger("fairbox.queue")
@@ -48,7 +48,7 @@ class OrderedReceive:
     """Receives from ordered topics.
 
     Args:
-        store: the tables.
+        tables: the tables.
         clock, rng: time, tokens and turns.
 
     Attributes:
@@ -56,17 +56,17 @@ class OrderedReceive:
         waiting: the keys that wait beside them.
     """
 
-    def __init__(self, store: KeyClaimStore, clock: Clock, rng: Random) -> None:
-        self._store = store
+    def __init__(self, tables: Tables, clock: Clock, rng: Random) -> None:
+        self._tables = tables
         self._clock = clock
         self._rng = rng
         self._rotation = ShardRotation(rng, at_most=_SHARDS_A_CALL)
-        self._barrier = ResizeBarrier(store, clock)
+        self._barrier = ResizeBarrier(tables, clock)
         self._blocked: dict[Shard, int] = {}  # until when (ms) all of a shard waits for older ones
         self._told = 0  # when a full row was told of last (ms)
         self.rows = KnownRows(clock)
-        self.waiting = WaitingKeys(store, clock, rng)
-        self._reader = ShardReader(store, self.rows, self.waiting, clock)
+        self.waiting = WaitingKeys(tables, clock, rng)
+        self._reader = ShardReader(tables, self.rows, self.waiting, clock)
 
     def receive(
         self, topic: TopicState, wanted: Wanted, left: set[Place] | None = None
@@ -134,8 +134,8 @@ class OrderedReceive:
             self._tell(shard)
         if plan.taken or plan.moved:
             for key, follower in plan.followed.items():
-                self._store.follow_aside(shard, plan.row.aside.name, key, follower)
-            other = self._store.write_claims(shard, plan.row, version)
+                self._tables.keys_aside.follow(shard, plan.row.aside.name, key, follower)
+            other = self._tables.key_claims.write(shard, plan.row, version)
             if other is not None:
                 self.rows.forget(shard, shared=True)
                 return _all_claimed(other, plan)
@@ -162,8 +162,10 @@ class OrderedReceive:
         claimed = replace(stored, claim=Claim(entry.count, entry.until, token))
         dead = replace(dying(claimed, entry.count, entry.until), claim=stored.claim)
         changed = row.change(entry, entry.forget(entry.id, milliseconds(self._clock)))
-        if self._store.save_and_hold(dead, stored, shard, changed, row.version):
-            bury_marked(self._store, dead)
+        if self._tables.key_claims.write_with(
+            self._tables.claims.save_action(dead, stored), shard, changed, row.version
+        ):
+            bury_marked(self._tables, dead)
 
 
 def _exhausted(read: ShardRead, attempts: int) -> KeyClaim | None:

@@ -16,12 +16,12 @@ from fairbox.queue.ordered_reads import YOUNG_MS, ShardRead, Window
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from fairbox.dynamodb.tables import Tables
     from fairbox.model.clock import Clock
     from fairbox.model.key_claims import KeyClaim
     from fairbox.model.stored_messages import Shard, StoredMessage
     from fairbox.queue.known_rows import KnownRows
     from fairbox.queue.ordered_reads import Spent, Wanted
-    from fairbox.queue.ports import KeyClaimStore
     from fairbox.queue.waiting_keys import WaitingKeys
 
 LEFT_MS: Final = 2_000  # an acknowledged message that is older was left by a crash
@@ -43,16 +43,14 @@ class ShardReader:
     """Reads ordered shards.
 
     Args:
-        store: the tables.
+        tables: the tables.
         rows: the rows that this process knows.
         waiting: the keys that wait beside them.
         clock: the time.
     """
 
-    def __init__(
-        self, store: KeyClaimStore, rows: KnownRows, waiting: WaitingKeys, clock: Clock
-    ) -> None:
-        self._store = store
+    def __init__(self, tables: Tables, rows: KnownRows, waiting: WaitingKeys, clock: Clock) -> None:
+        self._tables = tables
         self._rows = rows
         self._waiting = waiting
         self._clock = clock
@@ -71,7 +69,7 @@ class ShardReader:
             return False
         if any(not self._over(entry) for entry in _may_end(row, now)):
             return False
-        page = self._store.read_lane(
+        page = self._tables.lanes.page(
             "ready", *shard, limit=1, after=quiet or HEAD, consistent=False
         )
         spent.units += 0.5
@@ -89,7 +87,7 @@ class ShardReader:
         if known is not None and (known.after or shard in self._deep):
             return known, window
         if shard in self._deep:
-            row = self._store.claims(shard)
+            row = self._tables.key_claims.get(shard)
             spent.units += 1 + len(row.entries) // _ENTRIES_A_UNIT
         else:
             claimed = 0 if known is None else _claimed(known, milliseconds(self._clock))
@@ -165,7 +163,7 @@ class ShardReader:
             if i not in self._rows.deleted and not any(w.covers(i) for w in windows)
         ]
         if beyond:
-            found, unreadable = self._store.read(beyond)
+            found, unreadable = self._tables.lanes.read(beyond)
             self._clear(found, unreadable)
             there |= {m.ref.id: m for m in found if m.gone is None}
         left = {
@@ -177,9 +175,9 @@ class ShardReader:
         }
         if left:
             # a replay takes the mark away before it puts a message back: this row may be older
-            left &= self._store.claims(shard).done
+            left &= self._tables.key_claims.get(shard).done
         if left:
-            self._store.delete([there.pop(i) for i in sorted(left)])
+            self._tables.lanes.delete_messages([there.pop(i) for i in sorted(left)])
             for window in windows:
                 window.messages = [m for m in window.messages if m.ref.id in there]
         read.there = there
@@ -188,11 +186,11 @@ class ShardReader:
         self, found: Sequence[StoredMessage], unreadable: Sequence[Mapping[str, object]]
     ) -> None:
         for item in unreadable:
-            self._store.bury_raw(item, "unreadable")
-        finish_marked(self._store, [m for m in found if m.gone])
+            self._tables.burials.bury_raw(item, "unreadable")
+        finish_marked(self._tables, [m for m in found if m.gone])
 
     def _page(self, shard: Shard, window: Window, limit: int, spent: Spent) -> KeyClaims | None:
-        page = self._store.read_lane(
+        page = self._tables.lanes.page(
             "ready", *shard, limit=limit, after=window.cursor or None, consistent=True
         ).before_newer()
         spent.units += max(1, math.ceil(len(page.messages) / _ITEMS_A_UNIT))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from fairbox.codec.keys import message_key
 from fairbox.dispatch.tombstones import bury_marked
 from fairbox.errors import StaleReceipt, Unavailable
 from fairbox.model.clock import milliseconds
@@ -19,13 +20,13 @@ from fairbox.queue.attempts import dying, failed
 if TYPE_CHECKING:
     from random import Random
 
+    from fairbox.dynamodb.tables import Tables
     from fairbox.model.clock import Clock
     from fairbox.model.key_claims import KeyClaims
     from fairbox.model.messages import MessageRef
     from fairbox.model.receipts import Receipt
     from fairbox.model.stored_messages import Shard
     from fairbox.queue.known_rows import KnownRows
-    from fairbox.queue.ports import KeyClaimStore
 
 Change = Callable[[KeyClaim, Sequence[int]], tuple[KeyClaim, Sequence[int]]]
 """A change of an entry, and the places among its claimed messages for which it was made."""
@@ -36,13 +37,13 @@ class OrderedSettlement:
     """Ends or prolongs claims on ordered topics.
 
     Args:
-        store: the tables.
+        tables: the tables.
         rows: the rows as this process knows them: they save a read if no other wrote since.
         clock, rng: time, and jitter.
     """
 
-    def __init__(self, store: KeyClaimStore, rows: KnownRows, clock: Clock, rng: Random) -> None:
-        self._store = store
+    def __init__(self, tables: Tables, rows: KnownRows, clock: Clock, rng: Random) -> None:
+        self._tables = tables
         self._rows = rows
         self._clock = clock
         self._rng = rng
@@ -62,15 +63,17 @@ class OrderedSettlement:
             lost += self._not_acked(shard, left) if left else []
         done = [r.ref for r in receipts if r not in lost]
         if done:
-            self._store.delete_refs(done)
+            self._tables.lanes.delete_keys([message_key(ref) for ref in done])
             self._rows.delete([ref.id for ref in done])
-        there = {m.ref for m in self._store.read([r.ref for r in lost])[0]} if lost else set()
+        there = (
+            {m.ref for m in self._tables.lanes.read([r.ref for r in lost])[0]} if lost else set()
+        )
         now = milliseconds(self._clock)  # the time-out may have passed in the middle of this
         return [r for r in lost if r.ref in there or r.until <= now]
 
     def _not_acked(self, shard: Shard, receipts: Sequence[Receipt]) -> list[Receipt]:
         """Return the receipts that no earlier call has marked."""
-        row = self._store.claims(shard)
+        row = self._tables.key_claims.get(shard)
         return [
             receipt
             for receipt in receipts
@@ -108,12 +111,12 @@ class OrderedSettlement:
 
         Its key waits with it. See `UnorderedSettlement.fail`.
         """
-        self._store.refresh()
+        self._tables.topic_cache.refresh()
         ref, shard = receipt.ref, _shard(receipt.ref)
-        topic = self._store.topic(ref.topic)
+        topic = self._tables.topic_cache.get(ref.topic)
         retry = topic.topic.retry if topic is not None else RetryPolicy()
         for _ in range(_CAS_TRIES):
-            row = self._store.claims(shard)
+            row = self._tables.key_claims.get(shard)
             entry = row.entry(ref.id)
             if entry is None or not entry.claimed_by(ref.id, receipt.token):
                 raise StaleReceipt([str(receipt)], [receipt.ref])
@@ -134,16 +137,18 @@ class OrderedSettlement:
 
     def _bury(self, row: KeyClaims, entry: KeyClaim, ref: MessageRef, reason: str) -> bool:
         """Bury a message, its claim with it (4 WRU); return whether both were as read."""
-        found = [m for m in self._store.read([ref])[0] if m.gone is None]
+        found = [m for m in self._tables.lanes.read([ref])[0] if m.gone is None]
         now = milliseconds(self._clock)
         changed = row.change(entry, entry.forget(ref.id, now))
         self._rows.forget(_shard(ref))
         if not found:  # cancelled or purged in the meantime: only the claim is left
-            return self._store.write_claims(_shard(ref), changed, row.version) is None
+            return self._tables.key_claims.write(_shard(ref), changed, row.version) is None
         dead = dying(found[0], entry.receives_of(ref.id), now, reason)
-        if not self._store.save_and_hold(dead, found[0], _shard(ref), changed, row.version):
+        if not self._tables.key_claims.write_with(
+            self._tables.claims.save_action(dead, found[0]), _shard(ref), changed, row.version
+        ):
             return False
-        bury_marked(self._store, dead)
+        bury_marked(self._tables, dead)
         return True
 
     def _remember(self, ref: MessageRef, attempt: int, at: int, reason: str) -> None:
@@ -155,24 +160,24 @@ class OrderedSettlement:
             return replace(stored, states=failed(stored, attempt, at, reason))
 
         def write(after: StoredMessage, before: StoredMessage) -> StoredMessage | None:
-            saved = self._store.save_claimed(after, before)
+            saved = self._tables.claims.save(after, before)
             return saved if isinstance(saved, StoredMessage) else None
 
-        for stored in self._store.read([ref])[0]:
+        for stored in self._tables.lanes.read([ref])[0]:
             swap(stored, failing, write, _CAS_TRIES)
 
     def _change(self, shard: Shard, receipts: Sequence[Receipt], change: Change) -> list[Receipt]:
         """Change the entries that receipts hold, in one write; return those that hold none."""
         known = self._rows.take(shard)
-        row = known or self._store.claims(shard)
+        row = known or self._tables.key_claims.get(shard)
         for attempt in range(_CAS_TRIES):
             changed, lost = _changed(row, receipts, change)
             if known is not None and lost:
-                known, row = None, self._store.claims(shard)  # the copy may be old
+                known, row = None, self._tables.key_claims.get(shard)  # the copy may be old
                 continue
             if len(lost) == len(receipts):
                 return lost
-            other = self._store.write_claims(shard, changed, row.version)
+            other = self._tables.key_claims.write(shard, changed, row.version)
             if other is None:
                 self._rows.keep(shard, replace(changed, version=row.version + 1))
                 return lost

@@ -16,11 +16,11 @@ from fairbox.queue.attempts import dying
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from fairbox.dynamodb.tables import Tables
     from fairbox.model.clock import Clock
     from fairbox.model.messages import MessageRef
     from fairbox.model.segments import Segment
     from fairbox.model.stored_messages import Hint, Shard, StoredMessage
-    from fairbox.queue.ports import ClaimStore
 
 SPARE: Final = 5  # messages read in addition, because others may claim some
 PAGE: Final = 100  # messages read at once at most
@@ -102,12 +102,12 @@ class LaneReader:
     """Reads pages of lanes, and removes messages that no consumer will receive.
 
     Args:
-        store: the tables.
+        tables: the tables.
         clock: the time, for due and held messages.
     """
 
-    def __init__(self, store: ClaimStore, clock: Clock) -> None:
-        self._store = store
+    def __init__(self, tables: Tables, clock: Clock) -> None:
+        self._tables = tables
         self._clock = clock
 
     def read(
@@ -132,7 +132,7 @@ class LaneReader:
         if limit <= 0:
             return None
         now = milliseconds(self._clock)
-        found = self._store.read_lane(
+        found = self._tables.lanes.page(
             window.lane,
             *ask.shard,
             limit=limit,
@@ -144,8 +144,8 @@ class LaneReader:
         rows = 0 if window.cursor else 1  # the shard's row, at the head
         room.spend(rows + len(found.messages) + len(found.unreadable))
         for item in found.unreadable:
-            self._store.bury_raw(item, "unreadable")
-        finish_marked(self._store, [m for m in found.messages if m.gone])
+            self._tables.burials.bury_raw(item, "unreadable")
+        finish_marked(self._tables, [m for m in found.messages if m.gone])
         free = []
         for stored in found.messages:
             if stored.gone or self._exhausted(stored, ask, now):
@@ -163,8 +163,8 @@ class LaneReader:
         if claim is None or claim.count < ask.max_attempts or claim.until > now:
             return False
         dead = dying(stored, claim.count, claim.until)
-        if self._store.save_claimed(dead, stored) == "saved":
-            bury_marked(self._store, dead)
+        if self._tables.claims.save(dead, stored) == "saved":
+            bury_marked(self._tables, dead)
         return True
 
 

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from random import Random
 
+    from fairbox.dynamodb.tables import Tables
     from fairbox.model.clock import Clock
     from fairbox.model.messages import MessageRef
     from fairbox.model.stored_messages import Hint, OpenLane, Shard, StoredMessage
     from fairbox.queue.claims import Claimer
     from fairbox.queue.models import Taken
-    from fairbox.queue.ports import ClaimStore
     from fairbox.queue.read_window import Ask, LaneReader, Room
 
 _LEASE_MS: Final = 1_500  # after which another process checks, because the first may have died
@@ -72,15 +72,15 @@ class Reclaim:
     """The checks that one process makes.
 
     Args:
-        store: the tables.
+        tables: the tables.
         reader, claimer: read lanes, claim messages.
         clock, rng: time, and which lane comes first.
     """
 
     def __init__(
-        self, store: ClaimStore, reader: LaneReader, claimer: Claimer, clock: Clock, rng: Random
+        self, tables: Tables, reader: LaneReader, claimer: Claimer, clock: Clock, rng: Random
     ) -> None:
-        self._store = store
+        self._tables = tables
         self._reader = reader
         self._claimer = claimer
         self._clock = clock
@@ -112,7 +112,7 @@ class Reclaim:
         scans = ask.shard in self._scans or hint.scan_due(now)
         scan_at = now + _SCAN_LEASE_MS if scans else hint.scan_at
         leased = replace(hint, next_check=now + _LEASE_MS, scan_at=scan_at)
-        there = self._store.move_hint(HintMove(ask.shard, hint, leased))
+        there = self._tables.hints.move(HintMove(ask.shard, hint, leased))
         if there is not None:
             self._scans.pop(ask.shard, None)
             return [], there
@@ -130,13 +130,13 @@ class Reclaim:
         """Go on with a scan between checks; return the hint."""
         shard = run.ask.shard
         after = self._scan(run, hint)
-        self._store.file_segments(shard, run.filed)
+        self._tables.segments.file(shard, run.filed)
         if after == hint and hint.scan_at > run.now + _SCAN_LEASE_MS // 2:
             return hint
         scan_at = run.now + _SCAN_LEASE_MS if after == hint else after.scan_at
         next_check = min([hint.next_check or run.now, *(segment.end for segment in run.filed)])
         after = replace(hint, scan_at=scan_at, next_check=next_check)
-        return self._store.move_hint(HintMove(shard, hint, after)) or after
+        return self._tables.hints.move(HintMove(shard, hint, after)) or after
 
     def _segments(self, run: _Run, hint: Hint, after: Hint) -> Hint:
         """Read the stretches whose claims have ended; return the hint with what was checked."""
@@ -145,7 +145,7 @@ class Reclaim:
         # a time in the future was written under another clock
         ahead = hint.checked > run.now + MAX_CHECK_AHEAD_MS
         checked = run.now - MAX_CHECK_AHEAD_MS if ahead else hint.checked
-        found, more = self._store.segments(run.ask.shard, checked)
+        found, more = self._tables.segments.read(run.ask.shard, checked)
         ended = [segment for segment in found if segment.end <= run.now]
         if len(ended) < len(found):
             run.next.append(found[len(ended)].end)
@@ -262,7 +262,7 @@ class Reclaim:
         """File segments, and write what was checked and when to check again; return the hint."""
         shard = run.ask.shard
         try:
-            self._store.file_segments(shard, run.filed)
+            self._tables.segments.file(shard, run.filed)
         except FAILED:
             if run.taken:
                 return leased  # when the lease ends, the same segments are read again
@@ -274,7 +274,7 @@ class Reclaim:
         after = replace(after, next_check=bound)
         before = leased
         for _ in range(_TRIES):
-            there = self._store.move_hint(HintMove(shard, before, after))
+            there = self._tables.hints.move(HintMove(shard, before, after))
             if there is None:
                 return after
             if there.checked != leased.checked:
@@ -290,7 +290,7 @@ class Reclaim:
             after = replace(after, after=there.after, next_check=next_check, later=later)
         # others kept moving the hint: they check soon, and read the same segments again
         topic, epoch, number = shard
-        self._store.lower_checks(topic, epoch, {number: bound})
+        self._tables.hints.lower_checks(topic, epoch, {number: bound})
         return replace(before, next_check=min(bound, before.next_check or bound))
 
 

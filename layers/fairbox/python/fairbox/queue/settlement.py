@@ -19,25 +19,25 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from random import Random
 
+    from fairbox.dynamodb.tables import Tables
     from fairbox.model.clock import Clock
     from fairbox.model.messages import MessageRef
     from fairbox.model.receipts import Receipt
     from fairbox.model.stored_messages import Shard
     from fairbox.queue.hint_cache import HintCache
-    from fairbox.queue.ports import ClaimStore
 
 
 class UnorderedSettlement:
     """Ends or prolongs claims on unordered topics.
 
     Args:
-        store: the tables.
+        tables: the tables.
         copies: cached hint rows: messages given back are found at once.
         clock, rng: time, and jitter of back-off.
     """
 
-    def __init__(self, store: ClaimStore, hints: HintCache, clock: Clock, rng: Random) -> None:
-        self._store = store
+    def __init__(self, tables: Tables, hints: HintCache, clock: Clock, rng: Random) -> None:
+        self._tables = tables
         self._hints = hints
         self._clock = clock
         self._rng = rng
@@ -52,16 +52,16 @@ class UnorderedSettlement:
         late = [r for r in receipts if r.until <= now]
         lost: list[Receipt] = []
         if late:
-            found = self._store.read([r.ref for r in late])[0]
+            found = self._tables.lanes.read([r.ref for r in late])[0]
             tokens = {m.ref: m.claim.token for m in found if m.claim is not None}
             lost = [r for r in late if tokens.get(r.ref) != r.token]
         valid = [r for r in receipts if r not in lost]
-        return lost + (self._store.delete_claimed(valid) if valid else [])
+        return lost + (self._tables.claims.delete(valid) if valid else [])
 
     def release(self, receipts: Sequence[Receipt]) -> list[Receipt]:
         """Give messages back uncounted (1 WRU each, and 2 a shard); return the stale receipts."""
         now = milliseconds(self._clock)
-        stale = self._store.release(receipts, now)
+        stale = self._tables.claims.release(receipts, now)
         self.come_back([r.ref for r in receipts if r not in stale], now)
         return stale
 
@@ -71,7 +71,7 @@ class UnorderedSettlement:
         It costs 1 WRU each, and 2 a shard whose messages come back sooner than their receipts say.
         """
         until = milliseconds(self._clock) + visibility
-        stale = self._store.extend(receipts, until)
+        stale = self._tables.claims.extend(receipts, until)
         early = [r.ref for r in receipts if until < r.until and r not in stale]
         self.come_back(early, until)
         return stale
@@ -89,8 +89,8 @@ class UnorderedSettlement:
             StaleReceipt: it no longer holds the message.
             Unavailable: other processes kept changing the message.
         """
-        self._store.refresh()
-        topic = self._store.topic(receipt.ref.topic)
+        self._tables.topic_cache.refresh()
+        topic = self._tables.topic_cache.get(receipt.ref.topic)
         retry = topic.topic.retry if topic is not None else RetryPolicy()
 
         def decide(before: StoredMessage) -> StoredMessage:
@@ -103,16 +103,18 @@ class UnorderedSettlement:
             return replace(before, claim=Claim(claim.count, now + round(wait)), states=states)
 
         def write(after: StoredMessage, before: StoredMessage) -> StoredMessage | None:
-            saved = self._store.save_claimed(after, before)
+            saved = self._tables.claims.save(after, before)
             if saved == "saved":
                 return None
             return self._claimed(receipt, [saved] if isinstance(saved, StoredMessage) else [])
 
-        after = swap(self._claimed(receipt, self._store.read([receipt.ref])[0]), decide, write)
+        after = swap(
+            self._claimed(receipt, self._tables.lanes.read([receipt.ref])[0]), decide, write
+        )
         if after is None:
             raise Unavailable("update_item", "the message is being changed by others")
         if after.gone:
-            bury_marked(self._store, after)
+            bury_marked(self._tables, after)
         elif after.claim is not None:
             self.come_back([receipt.ref], after.claim.until)
 
@@ -132,7 +134,7 @@ class UnorderedSettlement:
             shards[ref.topic, ref.epoch, ref.shard].append(ref)
         for shard, members in shards.items():
             self._hints.forget(shard)
-            self._store.come_back(shard, segments_of_refs(members, until))
+            self._tables.hints.come_back(shard, segments_of_refs(members, until))
 
 
 def checks_of(refs: Sequence[tuple[str, int, int, int]]) -> dict[tuple[str, int], dict[int, int]]:

@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from random import Random
 
+    from fairbox.dynamodb.tables import Tables
     from fairbox.model.clock import Clock
     from fairbox.model.stored_messages import Shard, StoredMessage
     from fairbox.model.topics import TopicState
     from fairbox.queue.hint_cache import HintCache
     from fairbox.queue.models import Taken
-    from fairbox.queue.ports import ClaimStore
     from fairbox.queue.shard_rotation import Round
 
 RECEIVES: Final = 64
@@ -67,20 +67,20 @@ class UnorderedReceive:
     """Receives from unordered topics.
 
     Args:
-        store: the tables.
+        tables: the tables.
         copies: hint rows of this process.
         clock, rng: time, tokens and turns.
     """
 
-    def __init__(self, store: ClaimStore, hints: HintCache, clock: Clock, rng: Random) -> None:
-        self._store = store
+    def __init__(self, tables: Tables, hints: HintCache, clock: Clock, rng: Random) -> None:
+        self._tables = tables
         self._hints = hints
         self._clock = clock
         self._rng = rng
         self._rotation = ShardRotation(rng, at_most=_SHARDS_A_CALL)
-        self._reader = LaneReader(store, clock)
-        self._claimer = Claimer(store, clock, rng)
-        self._reclaim = Reclaim(store, self._reader, self._claimer, clock, rng)
+        self._reader = LaneReader(tables, clock)
+        self._claimer = Claimer(tables, clock, rng)
+        self._reclaim = Reclaim(tables, self._reader, self._claimer, clock, rng)
         self._competition: dict[str, int] = {}  # receives of a topic that still choose at random
         # sort keys up to which all was held, too young for the hint, and until when (ms)
         self._young: dict[Shard, tuple[str, int]] = {}
@@ -129,7 +129,7 @@ class UnorderedReceive:
             self._rotation.visited(topic, places[0], [], round_.left)
             return self._in_order(topic, taken, [first])
 
-        hints = self._store.hints(*row)
+        hints = self._tables.hints.read(*row)
         self._hints.keep(row, hints)
         for number, visit in enumerate(visits, start=1):
             visit.others = (len(visits) - number) * _EMPTY_UNITS
@@ -234,7 +234,7 @@ class UnorderedReceive:
                     return []
                 hint = hint if move is None else move.after
             elif move is not None:
-                there = self._store.move_hint(move)
+                there = self._tables.hints.move(move)
                 self._hints.moved(move.shard, there or move.after)
                 hint = there or move.after
             if window.ended:
@@ -273,4 +273,4 @@ class UnorderedReceive:
         ]
         if early:
             with suppress(*FAILED):  # messages are claimed; a scan finds these
-                self._store.come_back(move.shard, early)
+                self._tables.hints.come_back(move.shard, early)

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from random import Random
 
+    from fairbox.dynamodb.tables import Tables
     from fairbox.model.clock import Clock
     from fairbox.model.key_claims import KeyClaim, KeyClaims
     from fairbox.model.stored_messages import Shard
-    from fairbox.queue.ports import KeyClaimStore
 
 _IN_ROW: Final = 16  # keys that wait in the row at most
 _LEFT: Final = 8  # of these stay when others are set aside
@@ -34,12 +34,12 @@ class WaitingKeys:
     """Moves waiting keys out of the rows of shards, and back when they are due.
 
     Args:
-        store: the tables.
+        tables: the tables.
         clock, rng: time, and names of items.
     """
 
-    def __init__(self, store: KeyClaimStore, clock: Clock, rng: Random) -> None:
-        self._store = store
+    def __init__(self, tables: Tables, clock: Clock, rng: Random) -> None:
+        self._tables = tables
         self._clock = clock
         self._rng = rng
         self._free: dict[Shard, tuple[bytes, int, set[bytes]]] = {}
@@ -71,22 +71,22 @@ class WaitingKeys:
         if (name, moves) != (row.aside.name, row.aside.moves) or len(free) > _FREE_KEYS:
             free = set()
         unknown = sorted(set(keys) - free - {entry.key for entry in row.entries})
-        found = self._store.keys_aside(shard, row.aside.name, unknown) if unknown else {}
+        found = self._tables.keys_aside.read(shard, row.aside.name, unknown) if unknown else {}
         self._free[shard] = row.aside.name, row.aside.moves, free | (set(unknown) - found.keys())
         return found
 
     def recall(self, shard: Shard, row: KeyClaims, key: bytes) -> KeyClaims | None:
         """Return a row with a key in it that waited beside it; None: the row has changed."""
-        found = self._store.keys_aside(shard, row.aside.name, [key])
+        found = self._tables.keys_aside.read(shard, row.aside.name, [key])
         times = [(entry.until, entry.key) for entry in found.values()]
         return self._take(shard, row, times, found, row.aside.next_check)
 
     def _recall(self, shard: Shard, row: KeyClaims, now: int) -> KeyClaims | None:
         name = row.aside.name
-        times = self._store.times_aside(shard, name, _AT_ONCE + 1)
+        times = self._tables.keys_aside.times(shard, name, _AT_ONCE + 1)
         due = [time for time in times[:_AT_ONCE] if time[0] <= now]
         rest = times[len(due) :]
-        found = self._store.keys_aside(shard, name, [key for _, key in due]) if due else {}
+        found = self._tables.keys_aside.read(shard, name, [key for _, key in due]) if due else {}
         if not times:  # whatever the row says
             row = replace(row, aside=replace(row.aside, count=0))
         return self._take(shard, row, due, found, rest[0][0] if rest else now + _SOON_MS)
@@ -102,7 +102,7 @@ class WaitingKeys:
         left = max(0, row.aside.count - len(times))
         aside = replace(row.aside, count=left, next_check=next_check) if left else KeysAside()
         changed = replace(row, entries=(*row.entries, *found.values()), aside=aside)
-        if not self._store.take_keys(shard, changed, row.version, row.aside.name, times):
+        if not self._tables.keys_aside.take(shard, changed, row.version, row.aside.name, times):
             return None
         return replace(changed, version=row.version + 1)
 
@@ -116,7 +116,7 @@ class WaitingKeys:
         gone = {entry.key for entry in entries}
         stay = tuple(entry for entry in row.entries if entry.key not in gone)
         changed = replace(row, entries=stay, aside=aside)
-        if not self._store.set_keys_aside(shard, changed, row.version, entries):
+        if not self._tables.keys_aside.put(shard, changed, row.version, entries):
             return None
         return replace(changed, version=row.version + 1)
 

@@ -16,7 +16,6 @@ from fairbox.client.outbox import Outbox
 from fairbox.destinations import DestinationFactory, make_clients
 from fairbox.destinations.secrets import WebhookKeys
 from fairbox.dispatch.dispatcher import Dispatcher
-from fairbox.dynamodb.delivery_store import DynamoStore
 from fairbox.dynamodb.tables import Tables
 from fairbox.model.clock import SystemClock
 from fairbox.model.topics import GROUPS
@@ -87,6 +86,7 @@ class Application:
             outbox=self.settings.required(OUTBOX_TABLE),
             deliveries=self.settings.required(DELIVERIES_TABLE),
             batches=self.settings.optional(BATCHES_TABLE),
+            bodies=self.bodies,
             clock=self.clock,
             rng=self.rng,
         )
@@ -95,7 +95,7 @@ class Application:
     def metrics(self) -> Metrics:
         """The metrics."""
         detail = MetricsDetail(
-            self.metrics_level, lambda: self.store.busiest.names, self._subscriptions
+            self.metrics_level, lambda: self.tables.topic_cache.busiest.names, self._subscriptions
         )
         return Metrics(self.clock, detail=detail, settings=self.settings)
 
@@ -109,11 +109,6 @@ class Application:
         """The store of offloaded bodies; None without a bucket."""
         bucket = self.settings.optional(BODIES_BUCKET)
         return _LazyBodies(lambda: S3Bodies(self.s3, bucket or ""), bucket) if bucket else None
-
-    @cached_property
-    def store(self) -> DynamoStore:
-        """The store of delivery."""
-        return DynamoStore(self.tables, self.bodies)
 
     @cached_property
     def doorbells(self) -> SqsDoorbells:
@@ -148,13 +143,13 @@ class Application:
             allow_private=self.settings.flag(WEBHOOK_ALLOW_PRIVATE),
         )
         return Dispatcher(
-            self.store, destinations, _LazyDoorbells(self), clock=self.clock, rng=self.rng
+            self.tables, destinations, _LazyDoorbells(self), clock=self.clock, rng=self.rng
         )
 
     @cached_property
     def outbox(self) -> Outbox:
         """The outbox over the same tables."""
-        return Outbox.over(self.tables, self.bodies)
+        return Outbox.over(self.tables)
 
     @cached_property
     def batches(self) -> Batches:
@@ -253,23 +248,23 @@ class Application:
 
     def _groups(self, name: str) -> int:
         """Return the number of visits of a topic at a time."""
-        topic = self.store.topic(name)
+        topic = self.tables.topic_cache.get(name)
         return GROUPS if topic is None else topic.groups
 
     def _groups_apart(self, name: str, subscription: str) -> int:
         """Return the number of visits apart of a subscription at a time."""
-        topic = self.store.topic(name)
+        topic = self.tables.topic_cache.get(name)
         there = () if topic is None else topic.subscriptions
         return next((s.groups for s in there if s.name == subscription), 1)
 
     def _subscriptions(self, topic: str) -> int:
         """Return the number of a topic's subscriptions."""
-        state = self.store.topic(topic)
+        state = self.tables.topic_cache.get(topic)
         return 0 if state is None else len(state.subscriptions)
 
     def _label(self, topic: str, subscription: str) -> str:
         """Return the short name of a subscription's destination."""
-        state = self.store.topic(topic)
+        state = self.tables.topic_cache.get(topic)
         labels = {} if state is None else {s.name: s.label for s in state.subscriptions}
         return labels.get(subscription, subscription)
 

@@ -32,11 +32,6 @@ from fairbox.dispatch.relay import Relay
 from fairbox.dispatch.stream.marking import Marking
 from fairbox.dispatch.visits import Visits
 from fairbox.dynamodb.definitions import batches_definition, feeds_definition, table_definitions
-from fairbox.dynamodb.delivery_store import DynamoStore
-from fairbox.dynamodb.epochs import EpochTable
-from fairbox.dynamodb.expiries import Expiries
-from fairbox.dynamodb.recounts import RecountTable
-from fairbox.dynamodb.repair_cursor import RepairTable
 from fairbox.dynamodb.tables import Tables
 from fairbox.model.ids import IdGenerator
 from fairbox.model.topics import GROUPS
@@ -277,9 +272,9 @@ class MemoryApplication:
             ids=self.ids,
         )
         self.keeper = BatchMaintenance(self.batches)
-        self.store = self.store_of(self.clock)
+        self.tables = self.tables_of(self.clock)
         dispatcher = Dispatcher(
-            self.store,
+            self.tables,
             self.destinations,
             self.doorbells,
             clock=self.clock,
@@ -288,35 +283,29 @@ class MemoryApplication:
         )
         self._relay = Relay(dispatcher)
         self._visits = Visits(dispatcher)
-        expiry = self.expiry_of(self.clock, self.store)
-        self._sweep = Sweep(self.store, self.doorbells, self.clock, expiry=expiry)
+        expiry = Expiry(self.tables, self.clock)
+        self._sweep = Sweep(self.tables, self.doorbells, self.clock, expiry=expiry)
         self._marking = self.marking_of(self.clock, self.given_up)
         self._relayed: str | None = None
         self._marked: str | None = None
         self._cascaded: str | None = None
         self._cleaned_at = self.clock.now()
 
-    def store_of(self, clock: Clock) -> DynamoStore:
+    def tables_of(self, clock: Clock) -> Tables:
         """Return the tables as a function has them that has a clock of its own."""
-        return DynamoStore(self._tables_of(clock), self.bodies)
-
-    def expiry_of(self, clock: Clock, store: DynamoStore) -> Expiry:
-        """Return the part of a sweep over `store` that removes expired messages."""
-        return Expiry(store, Expiries(self._tables_of(clock)), clock)
-
-    def _tables_of(self, clock: Clock) -> Tables:
         return Tables(
             self.client,
             outbox=OUTBOX,
             deliveries=DELIVERIES,
             batches=BATCHES,
+            bodies=self.bodies,
             clock=clock,
             rng=self.rng,
         )
 
     def marking_of(self, clock: Clock, aside: SetAside | None = None) -> Marking:
         """Return a marking with a clock of its own."""
-        return Marking(self.store_of(clock), self.archive, clock, self.acks, aside=aside)
+        return Marking(self.tables_of(clock), self.archive, clock, self.acks, aside=aside)
 
     @property
     def deadline(self) -> float:
@@ -390,11 +379,11 @@ class MemoryApplication:
         )
 
     def _groups(self, topic: str) -> int:
-        state = self.store.topic(topic)
+        state = self.tables.topic_cache.get(topic)
         return GROUPS if state is None else state.groups
 
     def _groups_apart(self, topic: str, subscription: str) -> int:
-        state = self.store.topic(topic)
+        state = self.tables.topic_cache.get(topic)
         its = () if state is None else state.subscriptions
         return next((s.groups for s in its if s.name == subscription), 1)
 
@@ -419,7 +408,7 @@ class MemoryApplication:
             seconds: after which it stops.
             meanwhile: runs while repair waits for marking; `mark` by default.
         """
-        store = self.store_of(self.clock)
+        tables = self.tables_of(self.clock)
         meanwhile = meanwhile or self.mark
 
         def wait(seconds: float) -> None:
@@ -427,16 +416,14 @@ class MemoryApplication:
             meanwhile()
 
         return Repair(
-            store=store,
-            marking_store=store,
-            cursor_store=RepairTable(self.outbox.tables),
+            tables=tables,
             marking=self.marking_of(self.clock),
             given_up=self.given_up,
             doorbells=self.doorbells,
             clock=self.clock,
             others={BATCHES: self._replay_batches},
-            retiring=Retiring(EpochTable(self.outbox.tables), self.clock),
-            recounts=Recounts(RecountTable(self.outbox.tables), store, self.clock, self.ids.next),
+            retiring=Retiring(tables, self.clock),
+            recounts=Recounts(tables, self.clock, self.ids.next),
             wait=wait,
         ).run(deadline=self.clock.now() + seconds)
 
@@ -445,8 +432,8 @@ class MemoryApplication:
 
     def figures(self) -> dict[str, TopicFigures]:
         """Return the figures by topic that `count_outstanding` writes."""
-        self.store.refresh()
-        return count_outstanding(self.store, self.outbox.listed(), self.clock)
+        self.tables.topic_cache.refresh()
+        return count_outstanding(self.tables, self.outbox.listed(), self.clock)
 
     def run(self, seconds: float = 0, *, step: float = 1.0) -> None:
         """Let the functions run until the streams are read, then for so many seconds more.

@@ -8,44 +8,20 @@ it until then, so that no message that came in between is stranded.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
+from fairbox.dynamodb.epochs import EpochTable
 from fairbox.model.clock import milliseconds
 from fairbox.model.epochs import closed, may_close, may_leave, without
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
+    from fairbox.dynamodb.tables import Tables
     from fairbox.model.clock import Clock
     from fairbox.model.epochs import Epoch
     from fairbox.model.topics import TopicState
 
 _UNITS_A_SHARD: Final = 4.0
 _UNITS_A_SECOND: Final = 200.0
-
-
-class RetiringStore(Protocol):
-    """The tables, as retirement uses them."""
-
-    def topics(self) -> Sequence[TopicState]:
-        """Return every topic, read consistently."""
-        ...
-
-    def counted(self, topic: str, epoch: Epoch) -> bool:
-        """Whether the rows of an epoch's shards count anything, dead letters included (1 RRU)."""
-        ...
-
-    def occupied(self, topic: str, epoch: int, shard: int) -> bool:
-        """Whether anything lies in a lane of a shard, `dead` included (consistent, 4 RRU)."""
-        ...
-
-    def change(self, name: str, decide: Callable[[TopicState], TopicState]) -> TopicState:
-        """Change a topic where it is as it was read."""
-        ...
-
-    def forget(self, topic: str, epoch: Epoch) -> None:
-        """Delete the rows of an epoch's shards, and their hints."""
-        ...
 
 
 @dataclass(slots=True)
@@ -60,12 +36,13 @@ class Retiring:
     """Closes and removes the epochs that hold nothing.
 
     Args:
-        store: the tables.
+        tables: the tables.
         clock: time and pace.
     """
 
-    def __init__(self, store: RetiringStore, clock: Clock) -> None:
-        self._store = store
+    def __init__(self, tables: Tables, clock: Clock) -> None:
+        self._epochs = EpochTable(tables)
+        self._topics = tables.topics
         self._clock = clock
 
     def run(self, *, deadline: float) -> RetireReport:
@@ -77,7 +54,7 @@ class Retiring:
             FairboxError: the tables failed; the next run checks again.
         """
         report = RetireReport()
-        for state in self._store.topics():
+        for state in self._topics.all():
             for epoch in state.epochs[:-1]:
                 if self._clock.now() >= deadline:
                     return report
@@ -90,17 +67,17 @@ class Retiring:
         if not leaves and not may_close(state.epochs, epoch, now):
             return
         name = state.topic.name
-        if self._store.counted(name, epoch) or self._occupied(name, epoch):
+        if self._epochs.counted(name, epoch) or self._occupied(name, epoch):
             return
         changed = self._write(name, epoch.number, leaves=leaves)
         if leaves and changed:
-            self._store.forget(name, epoch)
+            self._epochs.forget(name, epoch)
         report.retired += leaves and changed
         report.closed += not leaves and changed
 
     def _occupied(self, topic: str, epoch: Epoch) -> bool:
         for shard in range(epoch.shards):
-            if self._store.occupied(topic, epoch.number, shard):
+            if self._epochs.occupied(topic, epoch.number, shard):
                 return True
             self._clock.sleep(_UNITS_A_SHARD / _UNITS_A_SECOND)
         return False
@@ -118,5 +95,5 @@ class Retiring:
             left = without(there.epochs, number) if leaves else closed(there.epochs, number, now)
             return replace(there, epochs=left)
 
-        self._store.change(topic, decide)
+        self._topics.change(topic, decide)
         return changed

@@ -12,10 +12,11 @@ import random
 from collections import defaultdict, deque
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal
 
 from fairbox.dispatch.calls import one_by_one
 from fairbox.dispatch.visit_steps import postpone_check
+from fairbox.dynamodb.expiries import Expiries
 from fairbox.errors import FairboxError
 from fairbox.model.clock import milliseconds
 from fairbox.model.ids import time_of
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from fairbox.dispatch.calls import Run
-    from fairbox.dispatch.ports import Store
     from fairbox.dynamodb.lanes import ShardPage
+    from fairbox.dynamodb.tables import Tables
     from fairbox.model.clock import Clock
     from fairbox.model.key_claims import KeyClaims
     from fairbox.model.stored_messages import Shard, ShardRow, StoredMessage
@@ -44,41 +45,6 @@ _TRIES: Final = 4
 _CHECK_AHEAD_MS: Final = 3_600_000  # bounds how late a check is, whoever wrote its time
 
 logger = logging.getLogger("fairbox")
-
-
-class ExpiryStore(Protocol):
-    """The outbox, as expiry changes it; see `fairbox.dynamodb.expiries.Expiries`."""
-
-    def page(
-        self,
-        lane: Literal["ready", "later"],
-        shard: Shard,
-        *,
-        until: int,
-        limit: int,
-        after: str | None,
-    ) -> ShardPage:
-        """Return a page of what was sent, or due, up to a time (ms)."""
-        ...
-
-    def claims(self, shard: Shard) -> KeyClaims:
-        """Return what is held of an ordered shard (consistent)."""
-        ...
-
-    def mark(self, messages: Sequence[StoredMessage]) -> list[StoredMessage]:
-        """Mark messages of an unordered shard where they are as read; return the marked."""
-        ...
-
-    def mark_in_row(self, messages: Sequence[StoredMessage], shard: Shard, row: KeyClaims) -> bool:
-        """Mark messages of an ordered shard and write its row, all where it is as read, or none.
-
-        One message alone may have a batch item.
-        """
-        ...
-
-    def delete(self, messages: Sequence[StoredMessage]) -> int:
-        """Delete messages that are marked as expired; return how many were."""
-        ...
 
 
 @dataclass(slots=True)
@@ -118,17 +84,14 @@ class Expiry:
     write of its next check: when the oldest message expires, an hour ahead at most.
 
     Args:
-        store: the tables.
-        messages: marks and deletes.
+        tables: the tables.
         clock: time and pace.
         run: makes many independent calls.
     """
 
-    def __init__(
-        self, store: Store, messages: ExpiryStore, clock: Clock, *, run: Run = one_by_one
-    ) -> None:
-        self._store = store
-        self._messages = messages
+    def __init__(self, tables: Tables, clock: Clock, *, run: Run = one_by_one) -> None:
+        self._tables = tables
+        self._expiries = Expiries(tables)
         self._clock = clock
         self._run = run
 
@@ -140,7 +103,7 @@ class Expiry:
             began = self._clock.now()
             if began >= deadline:
                 break
-            self._store.refresh()
+            self._tables.topic_cache.refresh()
             turn = lines.turn()
             self._run([partial(self._step, walk) for walk in turn])
             lines.back(turn)
@@ -163,7 +126,7 @@ class Expiry:
             logger.warning("messages of a shard could not expire yet", extra=extra)
 
     def _page(self, walk: _Walk) -> None:
-        topic = self._store.topic(walk.row.topic)
+        topic = self._tables.topic_cache.get(walk.row.topic)
         kept_ms = None if topic is None else topic.kept_ms
         if topic is None or kept_ms is None:
             walk.ended = True
@@ -172,7 +135,7 @@ class Expiry:
         if not walk.begun and not self._begin(walk, now, kept_ms):
             walk.ended = True
             return
-        page = self._messages.page(
+        page = self._expiries.page(
             walk.lane, walk.shard, until=now - kept_ms, limit=PAGE, after=walk.after
         )
         left = [m for m in page.messages if m.gone == "expired"]
@@ -181,23 +144,23 @@ class Expiry:
         if topic.topic.ordering == "key":
             marked = self._mark_in_row(walk, may, now)
         else:
-            marked = self._messages.mark([m for m in may if not _claimed(m, now)])
+            marked = self._expiries.mark([m for m in may if not _claimed(m, now)])
         walk.kept += len(there) - len(marked)
-        walk.removed += self._messages.delete([*left, *marked])
+        walk.removed += self._expiries.delete([*left, *marked])
         self._go_on(walk, page, now)
 
     def _begin(self, walk: _Walk, now: int, kept_ms: int) -> bool:
         """Look at the heads of the lanes; if nothing has expired, postpone the next check."""
         walk.begun = True
-        heads = [self._store.read_lane("ready", *walk.shard, limit=2, consistent=False)]
+        heads = [self._tables.lanes.page("ready", *walk.shard, limit=2, consistent=False)]
         if walk.row.later > 0:
-            head = self._store.read_lane("later", *walk.shard, limit=1, consistent=False)
+            head = self._tables.lanes.page("later", *walk.shard, limit=1, consistent=False)
             heads.append(head)
         oldest = min((_since(m) for head in heads for m in head.messages), default=now)
         if oldest <= now - kept_ms or any(h.unreadable or h.newer for h in heads):
             return True
         next_check = min(oldest + kept_ms, now + _CHECK_AHEAD_MS)
-        self._store.postpone(walk.row, next_check, 0)
+        self._tables.rows.postpone(walk.row, next_check, 0)
         return False
 
     def _go_on(self, walk: _Walk, page: ShardPage, now: int) -> None:
@@ -211,7 +174,7 @@ class Expiry:
         else:
             walk.ended = True
             if walk.kept and not walk.removed:
-                postpone_check(self._store, walk.row, 0, now)
+                postpone_check(self._tables, walk.row, 0, now)
 
     def _mark_in_row(
         self, walk: _Walk, messages: Sequence[StoredMessage], now: int
@@ -220,7 +183,7 @@ class Expiry:
         marked: list[StoredMessage] = []
         for some in _together(messages):
             for _ in range(_TRIES):
-                row = self._messages.claims(walk.shard)
+                row = self._tables.key_claims.get(walk.shard)
                 busy = {
                     e.key
                     for e in row.entries
@@ -228,7 +191,7 @@ class Expiry:
                 }
                 acked = {i for e in row.entries for i in e.done}
                 free = [m for m in some if m.ref.id not in acked and key_digest(m) not in busy]
-                if not free or self._messages.mark_in_row(
+                if not free or self._expiries.mark_in_row(
                     free, walk.shard, _without(row, free, now)
                 ):
                     marked += free

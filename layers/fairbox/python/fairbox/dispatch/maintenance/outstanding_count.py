@@ -12,7 +12,7 @@ from fairbox.model.ids import time_of
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from fairbox.dispatch.ports import Store
+    from fairbox.dynamodb.tables import Tables
     from fairbox.model.clock import Clock
     from fairbox.model.stored_messages import ShardRow
 
@@ -40,7 +40,7 @@ class TopicFigures:
 
 
 def count_outstanding(
-    store: Store, rows: Iterable[ShardRow], clock: Clock
+    tables: Tables, rows: Iterable[ShardRow], clock: Clock
 ) -> dict[str, TopicFigures]:
     """Return figures by topic: counts from the rows given, ages from the heads of their lanes.
 
@@ -50,7 +50,7 @@ def count_outstanding(
     """
     figures: dict[str, TopicFigures] = {}
     listed = sorted(rows, key=lambda row: row.next_check or 0)
-    unread = {name for name in NOTICE_TOPICS if _unread(store, name)}
+    unread = {name for name in NOTICE_TOPICS if _unread(tables, name)}
     for row in listed:
         topic = figures.setdefault(row.topic, TopicFigures())
         topic.dead += max(0, row.dead)
@@ -74,11 +74,11 @@ def count_outstanding(
                 continue
             heads += 1
             page = (
-                store.read_lane(
+                tables.lanes.page(
                     lane, row.topic, row.epoch, row.shard, limit=2, until_due=now, consistent=False
                 )
                 if lane == "later"
-                else store.read_lane(
+                else tables.lanes.page(
                     lane, row.topic, row.epoch, row.shard, limit=2, consistent=False
                 )
             )
@@ -90,9 +90,9 @@ def count_outstanding(
     return figures
 
 
-def _unread(store: Store, name: str) -> bool:
+def _unread(tables: Tables, name: str) -> bool:
     """Whether a topic has no subscription."""
-    state = store.topic(name)
+    state = tables.topic_cache.get(name)
     return state is not None and not state.pushed
 
 

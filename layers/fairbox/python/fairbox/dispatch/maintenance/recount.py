@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from fairbox.codec.recounts import digest, fence_sk
 from fairbox.errors import FairboxError
@@ -21,9 +21,9 @@ from fairbox.model.recounts import PARTS, Recount
 from fairbox.model.stored_messages import NEVER_MS, ShardRow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
-    from fairbox.dispatch.ports import MarkingStore
+    from fairbox.dynamodb.tables import Tables
     from fairbox.model.clock import Clock
     from fairbox.model.recounts import LaneMarks, Part
 
@@ -34,38 +34,6 @@ FENCES_MS: Final = 3_600_000
 """Time after which a recount begins anew if marking has not met its fences: it may be past them."""
 _TRIES: Final = 8
 _LANES: Final[tuple[Part, ...]] = ("ready", "later")
-
-
-class RecountStore(Protocol):
-    """The tables, as recounts use them."""
-
-    def asked(self) -> Sequence[Recount]:
-        """Return the recounts that were asked for."""
-        ...
-
-    def save(self, recount: Recount) -> None:
-        """Keep how far a recount is."""
-        ...
-
-    def read(self, recount: Recount) -> tuple[str, float]:
-        """Read on in a lane, and keep its keys; return where to go on, and the units used."""
-        ...
-
-    def changes(self, recount: Recount, lane: Part, until: str) -> LaneMarks:
-        """Return the newest state of what changed in a lane, up to a sequence number."""
-        ...
-
-    def pages(self, recount: Recount, part: Part) -> Iterator[LaneMarks]:
-        """Yield the pages of keys that were read of a lane."""
-        ...
-
-    def fence(self, recount: Recount, lane: Part, message_id: str, now: int) -> None:
-        """Let an item enter a lane and leave it."""
-        ...
-
-    def forget(self, recount: Recount, *, done: bool) -> None:
-        """Delete what recounts of the shard gathered; with `done` the request too."""
-        ...
 
 
 @dataclass(slots=True)
@@ -92,17 +60,14 @@ class Recounts:
     each key. A recount goes on where the run before stopped, so a shard may have any size.
 
     Args:
-        store: the recounts.
-        rows: the shard rows.
+        tables: the tables.
         clock: time and pace.
         next_id: makes ids.
     """
 
-    def __init__(
-        self, store: RecountStore, rows: MarkingStore, clock: Clock, next_id: Callable[[], str]
-    ) -> None:
-        self._store = store
-        self._rows = rows
+    def __init__(self, tables: Tables, clock: Clock, next_id: Callable[[], str]) -> None:
+        self._recounts = tables.recounts
+        self._rows = tables.rows
         self._clock = clock
         self._next_id = next_id
 
@@ -115,7 +80,7 @@ class Recounts:
             FairboxError: the requests could not be read.
         """
         report = RecountReport()
-        for recount in self._store.asked():
+        for recount in self._recounts.asked():
             report.waiting += 1
             if self._clock.now() >= deadline:
                 continue
@@ -129,7 +94,7 @@ class Recounts:
         return report
 
     def _go_on(self, recount: Recount, report: RecountReport, deadline: float) -> None:
-        row = next(iter(self._rows.shard_rows([recount.place])), ShardRow(*recount.place))
+        row = next(iter(self._rows.get_many([recount.place])), ShardRow(*recount.place))
         if not recount.since or row.recount != recount.since:
             begun = self._begin(recount, row)
             if begun is None:
@@ -148,19 +113,19 @@ class Recounts:
 
     def _begin(self, recount: Recount, row: ShardRow) -> Recount | None:
         """Let marking keep the changes from now on; None: the row has changed meanwhile."""
-        self._store.forget(recount, done=False)
+        self._recounts.forget(recount, done=False)
         since = max(milliseconds(self._clock), recount.since + 1, (row.recount or 0) + 1)
         begun = Recount(*recount.place, since=since, purged=row.purged_dead)
         doubted = row.doubted(milliseconds(self._clock))
-        if not self._rows.change_row(replace(doubted, recount=since), row):
+        if not self._rows.change(replace(doubted, recount=since), row):
             return None
-        self._store.save(begun)
+        self._recounts.save(begun)
         return begun
 
     def _read(self, recount: Recount, report: RecountReport) -> Recount:
         """Read a page; behind the last, let fences into the lanes."""
         started = self._clock.now()
-        after, units = self._store.read(recount)
+        after, units = self._recounts.read(recount)
         report.units += units
         self._clock.sleep(max(0.0, units / UNITS_A_SECOND - (self._clock.now() - started)))
         part = recount.part
@@ -170,37 +135,37 @@ class Recounts:
         recount = replace(recount, part=part, after=after, pages=recount.pages + 1)
         if part is None:
             recount = replace(recount, fences=self._fence(recount))
-        self._store.save(recount)
+        self._recounts.save(recount)
         return recount
 
     def _fence(self, recount: Recount) -> dict[str, str]:
         fences: dict[str, str] = {}
         for lane in _LANES:
             message_id, now = self._next_id(), milliseconds(self._clock)
-            self._store.fence(recount, lane, message_id, now)
+            self._recounts.fence(recount, lane, message_id, now)
             fences[lane] = fence_sk(lane, message_id, now)
         return fences
 
     def _end(self, recount: Recount, report: RecountReport) -> bool:
         """Write the counts where marking has met the fences; say whether the recount is over."""
         for _ in range(_TRIES):
-            row = next(iter(self._rows.shard_rows([recount.place])), None)
+            row = next(iter(self._rows.get_many([recount.place])), None)
             if row is None or row.recount != recount.since:
                 return False  # asked for again, or deleted: the next run begins anew
             after = self._recounted(recount, row)
             if after is None:
                 return False
-            if self._rows.change_row(after, row):
+            if self._rows.change(after, row):
                 counted = row.ready, row.later, row.dead
                 report.corrected += (after.ready, after.later, after.dead) != counted
-                self._store.forget(recount, done=True)
+                self._recounts.forget(recount, done=True)
                 return True
         return False
 
     def _recounted(self, recount: Recount, row: ShardRow) -> ShardRow | None:
         """Return the row with its counts as of its sequence numbers; None: marking is behind."""
         sequences = {"ready": row.ready_sequence, "later": row.later_sequence}
-        changes = {lane: self._store.changes(recount, lane, sequences[lane]) for lane in _LANES}
+        changes = {lane: self._recounts.changes(recount, lane, sequences[lane]) for lane in _LANES}
         if not _passed(recount, changes):
             return None
         if row.purged_dead != recount.purged:
@@ -209,7 +174,7 @@ class Recounts:
         dead: set[bytes] = set()
         counts = dict.fromkeys(_LANES, 0)
         for part in PARTS:
-            for page in self._store.pages(recount, part):
+            for page in self._recounts.pages(recount, part):
                 dead.update(page.dead)
                 if part != "dead":
                     counts[part] += sum(at not in changes[part].present for at in page.present)

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from fairbox.codec.attributes import PK
 from fairbox.codec.deferred_keys import read_deferred
@@ -19,7 +19,8 @@ from fairbox.dispatch.doubt import doubt
 from fairbox.dispatch.ports import OVERDUE_MS, Doorbell
 from fairbox.dispatch.stream.marking import LANES, MarkReport
 from fairbox.dispatch.tombstones import finish_marked
-from fairbox.dynamodb.repair_cursor import Cursor, LanePart
+from fairbox.dynamodb.message_edits import Edits
+from fairbox.dynamodb.repair_cursor import Cursor, LanePart, RepairTable
 from fairbox.errors import FairboxError, NewerVersion, Unreadable
 from fairbox.model.clock import milliseconds
 from fairbox.model.deferred_keys import EVERY_KEY, name_digest
@@ -34,9 +35,9 @@ if TYPE_CHECKING:
 
     from fairbox.dispatch.maintenance.epoch_retirement import Retiring
     from fairbox.dispatch.maintenance.recount import Recounts
-    from fairbox.dispatch.ports import Doorbells, GivenUpBatch, MarkingStore
-    from fairbox.dispatch.sending.circuit_breakers import DispatchStore
+    from fairbox.dispatch.ports import Doorbells, GivenUpBatch
     from fairbox.dispatch.stream.marking import Marking
+    from fairbox.dynamodb.tables import Tables
     from fairbox.model.clock import Clock
     from fairbox.model.deferred_keys import DeferredKeys
     from fairbox.model.messages import MessageRef
@@ -61,35 +62,6 @@ RECOUNTS_SECONDS: Final = 15.0
 MAX_ORPHANS: Final = 100
 
 Replay = Callable[["Sequence[Mapping[str, Any]]", float], bool]
-
-
-class RepairStore(Protocol):
-    """The tables, as repair uses them besides the ports of delivery and marking."""
-
-    def scan_page(
-        self, position: Mapping[str, Any] | None
-    ) -> tuple[list[dict[str, Any]], Mapping[str, Any] | None, float]:
-        """Return items, the next position (None at the end), and the read units used."""
-        ...
-
-    def load_cursor(self) -> Cursor:
-        """Return the cursor; the empty one at first."""
-        ...
-
-    def save_cursor(self, cursor: Cursor) -> None:
-        """Keep the cursor for the next run."""
-        ...
-
-    def relocate(self, ref: MessageRef, to: MessageRef, *, in_row: bool) -> bool:
-        """Move a message that nobody holds to another shard; return whether it was moved.
-
-        `in_row`: claims lie in the rows of its topic's shards.
-        """
-        ...
-
-    def empty(self, lane: Literal["ready", "later"], shard: Shard) -> bool:
-        """Whether nothing lies in a lane (consistent, 1 RRU)."""
-        ...
 
 
 class GivenUp(Protocol):
@@ -197,8 +169,7 @@ class Repair:
     """Scans the outbox at a bounded rate, resumably.
 
     Args:
-        store: the tables, with the ports of delivery and marking.
-        cursor_store: the scan and its cursor.
+        tables: the tables.
         marking: marks the records of given-up batches.
         given_up: given-up batches.
         doorbells: enqueues visits for their undelivered messages.
@@ -213,9 +184,7 @@ class Repair:
     def __init__(
         self,
         *,
-        store: DispatchStore,
-        marking_store: MarkingStore,
-        cursor_store: RepairStore,
+        tables: Tables,
         marking: Marking,
         given_up: GivenUp,
         doorbells: Doorbells,
@@ -225,9 +194,9 @@ class Repair:
         recounts: Recounts | None = None,
         wait: Callable[[float], object] | None = None,
     ) -> None:
-        self._store = store
-        self._rows = marking_store
-        self._cursors = cursor_store
+        self._tables = tables
+        self._rows = tables.rows
+        self._cursors = RepairTable(tables)
         self._marking = marking
         self._given_up = given_up
         self._doorbells = doorbells
@@ -254,7 +223,7 @@ class Repair:
         """
         report = RepairReport() if report is None else report
         self._read_statuses.clear()
-        self._store.refresh()
+        self._tables.topic_cache.refresh()
         cursor = self._cursors.load_cursor()
         half = (self._clock.now() + deadline) / 2
         cursor = replace(cursor, tried=self._replay_all(cursor.tried, half, report))
@@ -342,7 +311,9 @@ class Repair:
             self._marking.handle(batch.records, deadline=deadline, report=marked)
         finally:
             if not batch.counted:
-                doubt(self._rows, sorted(marked.stale | marked.written), milliseconds(self._clock))
+                doubt(
+                    self._tables, sorted(marked.stale | marked.written), milliseconds(self._clock)
+                )
         rings: dict[Shard, list[MessageRef]] = defaultdict(list)
         for record in batch.records:
             try:
@@ -350,7 +321,7 @@ class Repair:
             except Unreadable:
                 continue
             ref = change.stored.ref
-            topic = self._store.topic(ref.topic)
+            topic = self._tables.topic_cache.get(ref.topic)
             if change.kind == "INSERT" and topic is not None and topic.pushed:
                 rings[ref.topic, ref.epoch, ref.shard].append(ref)
         self._doorbells.ring([Doorbell(*shard, tuple(refs)) for shard, refs in rings.items()])
@@ -417,7 +388,7 @@ class Repair:
                 report.newer += 1
                 continue
             except Unreadable as unreadable:
-                self._store.bury_raw(item, str(unreadable))
+                self._tables.burials.bury_raw(item, str(unreadable))
                 report.unreadable += 1
                 continue
             ref = stored.ref
@@ -438,7 +409,7 @@ class Repair:
         self._doorbells.ring(bells)
         report.rung += sum(map(len, hidden.values()))
         errors: list[str] = []
-        report.finished += finish_marked(self._store, marked, errors)
+        report.finished += finish_marked(self._tables, marked, errors)
         report.unfinished += len(errors)
 
     def _hidden(self, stored: StoredMessage, shard: _ScannedShard, now: int) -> bool:
@@ -447,7 +418,7 @@ class Repair:
         The message is under retry, and its doorbell is minutes late; or a hint is wrong, and says
         that walks have seen to it (0.5 RRU for each shard that holds such messages).
         """
-        ref, topic = stored.ref, self._store.topic(stored.ref.topic)
+        ref, topic = stored.ref, self._tables.topic_cache.get(stored.ref.topic)
         if topic is None or not topic.pushed:
             return False
         names = topic.subscription_names
@@ -464,7 +435,7 @@ class Repair:
         if lacking and not due:
             return False
         if shard.position is None:
-            shard.position = self._store.walk_position((ref.topic, ref.epoch, ref.shard))
+            shard.position = self._tables.walks.read((ref.topic, ref.epoch, ref.shard))
         lane: OpenLane = "later" if stored.lane == "later" else "ready"
         place = message_sk(ref.id, ref.due, lane)
         position = shard.position
@@ -474,18 +445,20 @@ class Repair:
         """Return how a topic's subscriptions stood in this run (1 RRU each)."""
         name = topic.topic.name
         if name not in self._read_statuses:
-            found = self._store.read_statuses(name, sorted(topic.subscription_names))
+            found = self._tables.circuits.read(name, sorted(topic.subscription_names))
             self._read_statuses[name] = defaultdict(lambda: NEW, found)
         return self._read_statuses[name]
 
     def _relocated(self, stored: StoredMessage) -> bool:
         """Move a message that came so late that its epoch had left the list."""
-        ref, topic = stored.ref, self._store.topic(stored.ref.topic)
+        ref, topic = stored.ref, self._tables.topic_cache.get(stored.ref.topic)
         if topic is None or topic.epoch(ref.epoch) or ref.epoch > topic.epochs[-1].number:
             return False
         right = belongs(stored, topic.epochs)
         in_row = topic.topic.ordering == "key" and not topic.pushed
-        return right is not None and self._cursors.relocate(ref, right, in_row=in_row)
+        return right is not None and Edits(self._tables).relocate(
+            ref, right, milliseconds(self._clock), ordered=in_row
+        )
 
     def _flag(self, seen: Mapping[Shard, _ScannedShard], report: RepairReport) -> None:
         """Let the sweep check overdue shards of pushed topics that no row shows."""
@@ -493,7 +466,7 @@ class Repair:
         for shard, state in seen.items():
             if state.newer:
                 continue
-            topic = self._store.topic(shard[0])
+            topic = self._tables.topic_cache.get(shard[0])
             if topic is None and state.occupied and len(report.orphans) < MAX_ORPHANS:
                 report.orphans.append("#".join(map(str, shard)))
             if not state.overdue or topic is None or not topic.pushed:
@@ -501,9 +474,9 @@ class Repair:
             shown = state.row is not None and state.row.next_check is not None
             if shown and state.row is not None and (state.row.next_check or 0) <= now + 600_000:
                 continue
-            rows = self._rows.shard_rows([shard])
+            rows = self._rows.get_many([shard])
             before = rows[0] if rows else ShardRow(*shard)
-            report.flagged += self._rows.change_row(replace(before, next_check=now), before)
+            report.flagged += self._rows.change(replace(before, next_check=now), before)
 
     def _compare(
         self, seen: Mapping[Shard, _ScannedShard], before: Mapping[str, int]
@@ -520,7 +493,7 @@ class Repair:
         for row in self._read_rows(ended):
             shard = row.topic, row.epoch, row.shard
             lanes = seen[shard].lanes
-            if "later" not in lanes and row.later and self._cursors.empty("later", shard):
+            if "later" not in lanes and row.later and self._later_is_empty(shard):
                 lanes["later"] = 0  # a lane in which nothing lies is not in the scan
             off = {lane: getattr(row, lane) - count for lane, count in lanes.items()}
             wrong = row.recount == 0 or row.ready < 0 or row.later < 0
@@ -535,8 +508,11 @@ class Repair:
             elif not any(off.values()):
                 self._unlist(row)
         if self._recounts is not None:
-            doubt(self._rows, doubtful[:MAX_DOUBTED], milliseconds(self._clock))
+            doubt(self._tables, doubtful[:MAX_DOUBTED], milliseconds(self._clock))
         return dict(list(suspects.items())[-MAX_SUSPECTS:])
+
+    def _later_is_empty(self, shard: Shard) -> bool:
+        return not self._tables.lanes.count("later", *shard, limit=1)
 
     def _read_rows(self, shards: Sequence[Shard]) -> Iterator[ShardRow]:
         """Yield the rows of shards, the empty one where there is none (consistent, 1 RRU each)."""
@@ -544,7 +520,7 @@ class Repair:
             some = shards[start : start + 100]
             rows = {shard: ShardRow(*shard) for shard in some}
             with suppress(Unreadable):  # one is damaged by now: the next run buries it
-                rows |= {(r.topic, r.epoch, r.shard): r for r in self._rows.shard_rows(some)}
+                rows |= {(r.topic, r.epoch, r.shard): r for r in self._rows.get_many(some)}
                 yield from rows.values()
 
     def _unlist(self, row: ShardRow) -> None:
@@ -553,9 +529,9 @@ class Repair:
         listed = row.next_check is not None and row.next_check <= now
         if not listed or (row.ready, row.later, row.recount) != (0, 0, None):
             return
-        if self._cursors.empty("later", (row.topic, row.epoch, row.shard)):
+        if self._later_is_empty((row.topic, row.epoch, row.shard)):
             next_check = NEVER_MS if row.dead > 0 else None
-            self._rows.change_row(replace(row, next_check=next_check, backoff=0), row)
+            self._rows.change(replace(row, next_check=next_check, backoff=0), row)
 
 
 def _sends(status: SubscriptionStatus, now: int) -> bool:

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
     from fairbox.dispatch.calls import Run
     from fairbox.dispatch.maintenance.expiry import Expiry
-    from fairbox.dispatch.ports import Doorbells, Store
+    from fairbox.dispatch.ports import Doorbells
     from fairbox.dynamodb.lanes import ShardPage
+    from fairbox.dynamodb.tables import Tables
     from fairbox.model.clock import Clock
     from fairbox.model.stored_messages import ShardRow
 
@@ -78,7 +79,7 @@ class Sweep:
     does not know these, and checks some shards twice before others.
 
     Args:
-        store: the tables.
+        tables: the tables.
         doorbells: enqueues visits.
         clock: time and pace.
         run: makes many independent calls; `one_by_one` or `in_threads`.
@@ -87,14 +88,14 @@ class Sweep:
 
     def __init__(
         self,
-        store: Store,
+        tables: Tables,
         doorbells: Doorbells,
         clock: Clock,
         *,
         run: Run = one_by_one,
         expiry: Expiry | None = None,
     ) -> None:
-        self._store = store
+        self._tables = tables
         self._doorbells = doorbells
         self._clock = clock
         self._run = run
@@ -109,11 +110,11 @@ class Sweep:
         """
         report = SweepReport()
         now = milliseconds(self._clock)
-        listed = self._store.due_shards(ahead_ms=AHEAD_MS)
+        listed = self._tables.rows.listed(milliseconds(self._clock) + AHEAD_MS)
         rows = list(islice((r for r in listed if _due(r, now) or r.later > 0), MAX_LISTED))
         expiring: list[ShardRow] = []
         if rows:
-            self._store.refresh()  # not before: an idle sweep needs no topic
+            self._tables.topic_cache.refresh()  # not before: an idle sweep needs no topic
             rows, expiring = self._divided(rows, now)
         end = deadline - EXPIRY_SECONDS if expiring else deadline
         waiting = [row for row in rows if _place(row) not in self._checked]
@@ -145,7 +146,7 @@ class Sweep:
     def _divided(self, rows: Sequence[ShardRow], now: int) -> tuple[list[ShardRow], list[ShardRow]]:
         """Return the rows of topics that the dispatcher delivers, and of those that expire."""
         names = sorted({row.topic for row in rows})  # neighbours are read together
-        topics = {name: self._store.topic(name) for name in names}
+        topics = {name: self._tables.topic_cache.get(name) for name in names}
         pushed = [row for row in rows if (topic := topics[row.topic]) and topic.pushed]
         expiring = [
             row
@@ -162,7 +163,7 @@ class Sweep:
 
         def check(row: ShardRow) -> None:
             now = milliseconds(self._clock)
-            if row.later > 0 and (due := next_delayed(self._store, _place(row), now)) is not None:
+            if row.later > 0 and (due := next_delayed(self._tables, _place(row), now)) is not None:
                 ahead.append(Doorbell(*_place(row), not_before=due, after=ONLY_LATER))
             try:
                 if _due(row, now) and self._overdue(row):
@@ -195,7 +196,7 @@ class Sweep:
         return bool(later.messages or later.unreadable or later.newer)
 
     def _head(self, lane: str, row: ShardRow, until_due: int | None = None) -> ShardPage:
-        return self._store.read_lane(
+        return self._tables.lanes.page(
             "later" if lane == "later" else "ready",
             row.topic,
             row.epoch,

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from fairbox.model.busiest_topics import BUSIEST, TROUBLED, BusiestTopics, ranked
+from fairbox.model.clock import milliseconds
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from fairbox.dispatch.maintenance.outstanding_count import TopicFigures
+    from fairbox.dynamodb.tables import Tables
     from fairbox.model.clock import Clock
 
 OVERDUE_SECONDS: Final = 600.0
@@ -18,59 +20,37 @@ OVERDUE_SECONDS: Final = 600.0
 _HOUR: Final = 3600
 
 
-class RankingStore(Protocol):
-    """The list of the busiest topics, and the reads that make it."""
-
-    @property
-    def busiest(self) -> BusiestTopics:
-        """The list at the last refresh."""
-        ...
-
-    @property
-    def topics_version(self) -> int:
-        """The count of changes of topics at the last refresh."""
-        ...
-
-    def topic_names(self) -> list[str]:
-        """Return the names of all topics."""
-        ...
-
-    def recent_deliveries(self) -> Mapping[str, int]:
-        """Return a sample of the last hour's deliveries, by topic."""
-        ...
-
-    def write_busiest(self, busiest: BusiestTopics) -> None:
-        """Write the list."""
-        ...
-
-
 def rank_topics(
-    store: RankingStore, clock: Clock, figures: Mapping[str, TopicFigures], failing: Collection[str]
+    tables: Tables, clock: Clock, figures: Mapping[str, TopicFigures], failing: Collection[str]
 ) -> None:
     """Rank the topics if an hour began; otherwise let new and troubled ones join the list.
 
     It reads and writes nothing while the hour goes on and no topic comes or gets into trouble.
 
     Args:
-        store: the list and the topics, refreshed.
+        tables: the list and the topics, refreshed.
         clock: tells the hour.
         figures: outstanding and dead messages by topic, and their age.
         failing: topics with an open circuit.
     """
-    now = store.busiest
+    now = tables.topic_cache.busiest
     hour = int(clock.now() // _HOUR)
-    version = store.topics_version
+    version = tables.topic_cache.version
     troubled = _troubled(figures, failing)
     if hour > now.hour:
-        names = ranked(now.names, store.topic_names(), store.recent_deliveries(), troubled)
+        ms = milliseconds(clock)
+        delivered = tables.ledger.sample(ms - _HOUR * 1000, ms)
+        names = ranked(now.names, tables.topics.names(), delivered, troubled)
         after = BusiestTopics(names, hour, version)
     else:
         after = now
         if now.has_room and version != now.version:
-            after = replace(now, version=version).joined(sorted(store.topic_names()), limit=BUSIEST)
+            after = replace(now, version=version).joined(
+                sorted(tables.topics.names()), limit=BUSIEST
+            )
         after = after.joined(troubled, limit=BUSIEST + TROUBLED)
     if after != now:
-        store.write_busiest(after)
+        tables.topics.write_busiest(after)
 
 
 def _troubled(figures: Mapping[str, TopicFigures], failing: Collection[str]) -> list[str]:

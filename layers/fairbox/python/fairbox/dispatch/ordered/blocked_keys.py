@@ -10,7 +10,7 @@ from fairbox.model.messages import MessageRef
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fairbox.dispatch.sending.circuit_breakers import DispatchStore
+    from fairbox.dynamodb.tables import Tables
     from fairbox.model.deferred_keys import DeferredKey
     from fairbox.model.stored_messages import StoredMessage
     from fairbox.model.topics import TopicState
@@ -20,15 +20,13 @@ class BlockingLetters:
     """Reads the dead letters of one shard.
 
     Args:
-        store: the tables.
+        tables: the tables.
         topic: the shard's; keys wait for their dead letters only if it says `block`.
         shard: topic, epoch and shard.
     """
 
-    def __init__(
-        self, store: DispatchStore, topic: TopicState, shard: tuple[str, int, int]
-    ) -> None:
-        self._store = store
+    def __init__(self, tables: Tables, topic: TopicState, shard: tuple[str, int, int]) -> None:
+        self._tables = tables
         self._topic = topic
         self._shard = shard
 
@@ -36,7 +34,7 @@ class BlockingLetters:
         """Whether a dead letter, or its message if it is `lying`, blocks its key (4 RRU)."""
         if self._topic.topic.on_dead != "block":
             return False
-        stored, dead = self._store.outstanding_or_dead(MessageRef(*self._shard, entry.id))
+        stored, dead = self._tables.burials.outstanding_or_dead(MessageRef(*self._shard, entry.id))
         if stored is not None and stored.gone == "dead":
             return True
         lacking = frozenset[str]()

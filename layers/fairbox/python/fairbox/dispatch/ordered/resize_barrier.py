@@ -12,7 +12,7 @@ may list the same keys and was not seen empty (with 8 shards before 32 that is o
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Final
 
 from fairbox.model.clock import milliseconds
 from fairbox.model.deferred_keys import audience_of, name_digest
@@ -22,6 +22,7 @@ from fairbox.model.sharding import partition_name
 
 if TYPE_CHECKING:
     from fairbox.dynamodb.lanes import ShardPage
+    from fairbox.dynamodb.tables import Tables
     from fairbox.model.clock import Clock
     from fairbox.model.epochs import Epoch
     from fairbox.model.stored_messages import Shard, StoredMessage
@@ -42,31 +43,6 @@ class _Listing:
 
     keys: frozenset[bytes] = frozenset()
     places: frozenset[Place] = frozenset()
-
-
-class ResizeBarrierStore(Protocol):
-    """The tables, as the barrier uses them."""
-
-    def topic(self, name: str) -> TopicState | None:
-        """Return the topic; at most as old as the last refresh."""
-        ...
-
-    def read_lane(
-        self,
-        lane: Literal["ready", "later"],
-        topic: str,
-        epoch: int,
-        shard: int,
-        *,
-        limit: int,
-        after: str | None = None,
-    ) -> ShardPage:
-        """Return a page of a lane from its head, consistent."""
-        ...
-
-    def settle_shard(self, topic: str, epoch: int, shard: int) -> None:
-        """Write into a shard's row that no older shard lists its keys (1 WRU)."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +80,12 @@ class ResizeBarrier:
     """Finds the keys of a shard that have to wait.
 
     Args:
-        store: the tables.
+        tables: the tables.
         clock: the time.
     """
 
-    def __init__(self, store: ResizeBarrierStore, clock: Clock) -> None:
-        self._store = store
+    def __init__(self, tables: Tables, clock: Clock) -> None:
+        self._tables = tables
         self._clock = clock
         self._empty: set[Shard] = set()  # older shards that were seen empty after the resize
         self._settled: set[Shard] = set()
@@ -149,7 +125,7 @@ class ResizeBarrier:
         return Waits(keys=found.keys, places=found.places, again=again if found.keys else 0)
 
     def _settle(self, shard: Shard) -> None:
-        self._store.settle_shard(*shard)
+        self._tables.rows.settle(*shard)
         if len(self._settled) >= _KNOWN:
             self._settled.clear()
         self._settled.add(shard)
@@ -173,7 +149,7 @@ class ResizeBarrier:
         hold only messages that were routed by the older number.
         """
         part = topic.topic.partition
-        logical = None if part is None else self._store.topic(part.queue)
+        logical = None if part is None else self._tables.topic_cache.get(part.queue)
         if part is None or logical is None or not logical.widths:
             return []
         here = logical.width_at(epoch.since)
@@ -185,7 +161,9 @@ class ResizeBarrier:
             if older.number < here.number
             for n in sharing(part.number, here.shards, older.shards)
         }
-        states = [self._store.topic(partition_name(part.queue, n)) for n in sorted(others)]
+        states = [
+            self._tables.topic_cache.get(partition_name(part.queue, n)) for n in sorted(others)
+        ]
         return [
             (state.topic.name, older.number, n)
             for state in states
@@ -252,7 +230,7 @@ class ResizeBarrier:
 
     def _pages(self, topic: TopicState, older: Shard) -> list[ShardPage]:
         """Return pages that together show all keys of a lane; none if two are not enough."""
-        head = self._store.read_lane("ready", *older, limit=_PAGE)
+        head = self._tables.lanes.page("ready", *older, limit=_PAGE)
         if head.newer:
             return []  # it may be of any key
         if head.last is None:
@@ -260,7 +238,7 @@ class ResizeBarrier:
         after = _behind_waiting(topic, head)
         if after:
             # up to there each message is held or follows a held one, and the row has those keys
-            rest = self._store.read_lane("ready", *older, limit=_PAGE, after=after)
+            rest = self._tables.lanes.page("ready", *older, limit=_PAGE, after=after)
             if rest.last is None and not rest.newer:
                 return [head, rest]
         return []

@@ -54,7 +54,7 @@ class OrderedVisits:
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
-        self._barrier = ResizeBarrier(dispatcher.store, dispatcher.clock)
+        self._barrier = ResizeBarrier(dispatcher.tables, dispatcher.clock)
         self._deep: set[Shard] = set()  # shards in which visits begin far behind the head
 
     def visit(
@@ -66,14 +66,14 @@ class OrderedVisits:
         each due entry 1; messages behind `start`, and the followers of delivered ones, cost by
         size. `fairbox.dispatch.ordered.resize_barrier` gives the cost of a resize.
         """
-        store = self._dispatcher.store
+        tables = self._dispatcher.tables
         shard = (doorbell.topic, doorbell.epoch, doorbell.shard)
         now = milliseconds(self._dispatcher.clock)
         page: ShardPage | None = None
         if shard in self._deep:
-            row, deferred = store.deferred(shard)
+            row, deferred = tables.deferred_keys.get(shard)
         else:
-            page = store.read_lane("ready", *shard, limit=FIRST_PAGE + 1).before_newer()
+            page = tables.lanes.page("ready", *shard, limit=FIRST_PAGE + 1).before_newer()
             row, deferred = page.row, page.deferred or DeferredKeys()
         waits = NOTHING
         if page is None or page.messages or deferred.entries:
@@ -97,7 +97,7 @@ class OrderedVisits:
         """Come again when older shards may be done."""
         ring_at(self._dispatcher, shard, {-(-waits.again // 1000)})
         if row is not None and (row.next_check or now + 1) <= now:
-            postpone_check(self._dispatcher.store, row, waits.again, now)
+            postpone_check(self._dispatcher.tables, row, waits.again, now)
 
 
 class OrderedVisit:
@@ -119,7 +119,7 @@ class OrderedVisit:
         read: tuple[ShardRow | None, DeferredKeys, Waits],
     ) -> None:
         self._dispatcher = dispatcher
-        self._store = dispatcher.store
+        self._tables = dispatcher.tables
         self._clock = dispatcher.clock
         self._shard = shard
         self._topic = topic
@@ -127,7 +127,7 @@ class OrderedVisit:
         self._deadline = deadline
         self._row, self._base, waits = read
         self._order = KeyOrder(topic, self._base, dispatcher.rng, waits)
-        self._letters = BlockingLetters(dispatcher.store, topic, shard)
+        self._letters = BlockingLetters(dispatcher.tables, topic, shard)
         self._ceiling: str | None = None  # the start that others wrote into the row meanwhile
         self._start = self._reach = ""  # reading began behind it; all is settled up to it
         self._begun = 0
@@ -187,7 +187,7 @@ class OrderedVisit:
             changed = replace(row, entries=tuple(sorted((*others, *added.values()), key=_by_id)))
             if row.audience != self._order.audience:
                 changed = replace(changed, start="", audience=self._order.audience)
-            theirs = self._store.write_deferred(self._shard, changed, row.version)
+            theirs = self._tables.deferred_keys.write(self._shard, changed, row.version)
             if theirs is None:
                 self._order.row = replace(changed, version=row.version + 1)
                 return True
@@ -230,8 +230,8 @@ class OrderedVisit:
         """Send the first messages of these entries, and others that are named."""
         order = self._order
         refs = [MessageRef(*self._shard, i) for i in sorted(ids)]
-        found, unreadable = self._store.read(refs) if refs else ([], [])
-        messages = readable(self._store, found, unreadable, self._report)
+        found, unreadable = self._tables.lanes.read(refs) if refs else ([], [])
+        messages = readable(self._tables, found, unreadable, self._report)
         self._catch_up(messages or due)
         order.heads = self._through(due, messages, now)
         self._deliver(sorted(messages, key=lambda m: m.ref.id))
@@ -254,7 +254,7 @@ class OrderedVisit:
         that its followers wait.
         """
         if found and self._topic.topic.on_dead == "block":
-            _, theirs = self._store.deferred(self._shard)
+            _, theirs = self._tables.deferred_keys.get(self._shard)
             if theirs.version != self._order.row.version:
                 self._adopt(theirs)
 
@@ -279,9 +279,9 @@ class OrderedVisit:
                 self._open(free, cursor)
                 return
             cursor = max(cursor, before(min(e.id for e in free)))
-            page = self._store.read_lane("ready", *self._shard, limit=limit, after=cursor)
+            page = self._tables.lanes.page("ready", *self._shard, limit=limit, after=cursor)
             newer, page = page.newer, page.before_newer()
-            messages = readable(self._store, page.messages, page.unreadable, self._report)
+            messages = readable(self._tables, page.messages, page.unreadable, self._report)
             self._catch_up(messages)
             self._deliver([m for m in messages if m.ref.id <= start])
             if newer and newer <= start:
@@ -311,10 +311,10 @@ class OrderedVisit:
             if page is None:
                 now = milliseconds(self._clock)
                 after = cursor or None
-                page = self._store.read_lane("ready", *self._shard, limit=PAGE, after=after)
+                page = self._tables.lanes.page("ready", *self._shard, limit=PAGE, after=after)
                 page = page.before_newer()
                 self._catch_up(page.messages)
-            messages = readable(self._store, page.messages, page.unreadable, self._report)
+            messages = readable(self._tables, page.messages, page.unreadable, self._report)
             self._deliver(messages)
             growing = growing and self._advance(messages, now)
             if page.last is None or page.newer or self._order.uncovered:
@@ -379,14 +379,14 @@ class OrderedVisit:
         self._write()
         row = self._row
         if self._report.progress == 0 and row is not None and (row.next_check or now + 1) <= now:
-            postpone_check(self._store, row, min((e.due for e in entries), default=0), now)
+            postpone_check(self._tables, row, min((e.due for e in entries), default=0), now)
 
     def _write(self) -> None:
         for _ in range(_CAS_TRIES):
             row, wanted = self._order.row, self._next_row()
             if not self._differs(row, wanted):
                 return
-            theirs = self._store.write_deferred(self._shard, wanted, row.version)
+            theirs = self._tables.deferred_keys.write(self._shard, wanted, row.version)
             if theirs is None:
                 return
             self._adopt(theirs)

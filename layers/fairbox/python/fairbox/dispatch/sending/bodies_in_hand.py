@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from fairbox.errors import FairboxError
+from fairbox.model.bodies import fetch_body
 from fairbox.model.messages import MAX_BODY_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from fairbox.dispatch.ports import Limits, Store
+    from fairbox.dispatch.ports import Limits
+    from fairbox.model.bodies import BodyStore
     from fairbox.model.clock import Clock
     from fairbox.model.messages import MessageRef
     from fairbox.model.stored_messages import StoredMessage
@@ -46,7 +48,7 @@ class BodiesInHand:
     for the next call until another one needs its place, or the delivery ends.
 
     Args:
-        store: fetches bodies.
+        bodies: where they lie; None: nowhere.
         clock: gives the time.
         limit: bytes of all calls together.
 
@@ -54,8 +56,8 @@ class BodiesInHand:
         bodies: those in hand, by ref.
     """
 
-    def __init__(self, store: Store, clock: Clock, limit: int = BYTES_IN_HAND) -> None:
-        self._store = store
+    def __init__(self, bodies: BodyStore | None, clock: Clock, limit: int = BYTES_IN_HAND) -> None:
+        self._store = bodies
         self._clock = clock
         self._limit = limit
         self._changed = threading.Condition()
@@ -136,7 +138,7 @@ class BodiesInHand:
             with body.lock:
                 if body.fetched is None:
                     try:
-                        body.fetched = self._store.fetch_body(body.stored)
+                        body.fetched = fetch_body(self._store, body.stored)
                     except FairboxError:
                         continue  # stays, unattempted; the sweep takes it up again
                 found[ref] = body.fetched

@@ -9,21 +9,21 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal
 
-from fairbox.dispatch.ports import Store
-from fairbox.dispatch.sending.rate_limits import Rates, RateStore
+from fairbox.dispatch.sending.rate_limits import Rates
 from fairbox.errors import FairboxError
 from fairbox.model.clock import milliseconds
 from fairbox.model.subscription_status import FAILURES_TO_OPEN, NEW, CircuitEvent
 from fairbox.model.topics import GROUPS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Sequence
     from random import Random
 
     from fairbox.dispatch.ports import Outcome
     from fairbox.dispatch.sending.jobs import Job
+    from fairbox.dynamodb.tables import Tables
     from fairbox.model.clock import Clock
     from fairbox.model.messages import MessageRef
     from fairbox.model.stored_messages import StoredMessage
@@ -35,47 +35,6 @@ CallVerdict = Literal["taken", "failure", "gone", "nothing"]
 
 SHARED_WAIT_SECONDS: Final = 1.0
 """A shorter wait that a destination asks for is not shared with others."""
-
-
-class SubscriptionStatusStore(RateStore, Protocol):
-    """The status of subscriptions, in the tables."""
-
-    def announced_of(self, topic: str) -> int:
-        """Return a number that differs once a circuit of the topic opened or a pause changed.
-
-        It is as of the last refresh, and costs nothing.
-        """
-        ...
-
-    def statuses(self, topic: str) -> tuple[Mapping[str, SubscriptionStatus], int]:
-        """Return a topic's subscriptions' status when it was read, and `announced_of` then."""
-        ...
-
-    def read_statuses(
-        self, topic: str, subscriptions: Iterable[str]
-    ) -> dict[str, SubscriptionStatus]:
-        """Return the present status of these subscriptions (1 RRU each)."""
-        ...
-
-    def write_status(
-        self,
-        topic: str,
-        name: str,
-        after: SubscriptionStatus,
-        before: SubscriptionStatus,
-        *,
-        announce: bool,
-    ) -> SubscriptionStatus | None:
-        """Write the status of a subscription if its row is as in `before`.
-
-        Returns:
-            The row's status: `after`, or what somebody else wrote. None: it was removed.
-        """
-        ...
-
-
-class DispatchStore(Store, SubscriptionStatusStore, Protocol):
-    """The tables, as a dispatcher uses them."""
 
 
 @dataclass(slots=True)
@@ -111,15 +70,15 @@ class Gate:
     never been tried, so that one poisoned message opens nothing.
 
     Args:
-        store: the status of subscriptions.
+        tables: the status of subscriptions.
         clock, rng: time and jitter.
     """
 
-    def __init__(self, store: SubscriptionStatusStore, clock: Clock, rng: Random) -> None:
-        self._store = store
+    def __init__(self, tables: Tables, clock: Clock, rng: Random) -> None:
+        self._tables = tables
         self._clock = clock
         self._rng = rng
-        self._rates = Rates(store, clock)
+        self._rates = Rates(tables, clock)
         self._statuses: dict[Name, _Copy] = {}
         self._runs: dict[Name, int] = {}  # calls that failed in a row
         self._probes: dict[Name, SubscriptionStatus] = {}  # on their way from here
@@ -250,20 +209,20 @@ class Gate:
 
     def _update(self, topic: str, names: Sequence[str], now: int) -> None:
         """Bring the copies up to date: at no cost, unless there is news that only the rows have."""
-        announced = self._store.announced_of(topic)
+        announced = self._tables.topic_cache.stamp(topic)
         stale = []
         for name in names:
             copy = self._statuses.get((topic, name))
             if copy is None or copy.announced != announced:
-                loaded, at = self._store.statuses(topic)
+                state, at = self._tables.topic_cache.with_stamp(topic)
                 if at == announced:
-                    status = loaded.get(name, NEW)
+                    status = NEW if state is None else state.status(name)
                     self._statuses[topic, name] = _Copy(status, announced, now)
                     continue
             if copy is None or copy.announced != announced or _may_have_changed(copy, now):
                 stale.append(name)
         if stale:
-            found = self._store.read_statuses(topic, stale)
+            found = self._tables.circuits.read(topic, stale)
             for name in stale:
                 self._statuses[topic, name] = _Copy(found.get(name, NEW), announced, now)
 
@@ -286,9 +245,9 @@ class Gate:
         self, name: Name, after: SubscriptionStatus, before: SubscriptionStatus, *, announce: bool
     ) -> bool:
         """Write its status; return whether the row has it now: others may have been faster."""
-        there = self._store.write_status(*name, after, before, announce=announce)
+        there = self._tables.circuits.write(*name, after, before, announce=announce)
         now = milliseconds(self._clock)
-        self._statuses[name] = _Copy(there or NEW, self._store.announced_of(name[0]), now)
+        self._statuses[name] = _Copy(there or NEW, self._tables.topic_cache.stamp(name[0]), now)
         return there == after
 
     def _count(self, name: Name, outcome: Outcome, ref: MessageRef) -> None:

@@ -14,12 +14,13 @@ seconds, the same for all visits of the shard, so that their doorbells are one.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from fairbox.model.clock import milliseconds
 
 if TYPE_CHECKING:
     from fairbox.dispatch.sending.jobs import Job
+    from fairbox.dynamodb.tables import Tables
     from fairbox.model.clock import Clock
     from fairbox.model.topics import Subscription
 
@@ -36,22 +37,6 @@ _LONGEST_TURN: Final = 600
 _WORTH: Final = 0.75
 _ENOUGH: Final = 50
 _TRIES: Final = 4
-
-
-class RateStore(Protocol):
-    """The table rows that keep until when rates are used up."""
-
-    def spent(self, topic: str, name: str) -> int:
-        """Return until when a rate was used up of late (ms; 0.5 RRU)."""
-        ...
-
-    def spend(self, topic: str, name: str, until: int, before: int) -> int | None:
-        """Write until when a rate is used up (ms) if it is as in `before`.
-
-        Returns:
-            The row's; None if it was written.
-        """
-        ...
 
 
 def take(spent: int, now: int, rate: float, wanted: int) -> tuple[int, int]:
@@ -111,12 +96,12 @@ class Rates:
     """Takes tokens for jobs.
 
     Args:
-        store: where buckets are kept.
+        tables: where buckets are kept.
         clock: the time.
     """
 
-    def __init__(self, store: RateStore, clock: Clock) -> None:
-        self._store = store
+    def __init__(self, tables: Tables, clock: Clock) -> None:
+        self._tables = tables
         self._clock = clock
         self._spent: dict[tuple[str, str], int] = {}
 
@@ -131,7 +116,7 @@ class Rates:
         rate, name = subscription.rate or 0, (subscription.topic, subscription.name)
         if self._tokens(name, rate) < worth(rate):
             return 0
-        self._spent[name] = max(self._spent.get(name, 0), self._store.spent(*name))
+        self._spent[name] = max(self._spent.get(name, 0), self._tables.circuits.spent(*name))
         tokens = self._tokens(name, rate)
         return 0 if tokens < worth(rate) else tokens
 
@@ -160,7 +145,7 @@ class Rates:
             tokens, until = take(before, milliseconds(self._clock), rate, wanted)
             if not tokens:
                 return 0
-            there = self._store.spend(*name, until, before)
+            there = self._tables.circuits.spend(*name, until, before)
             self._spent[name] = until if there is None else there
             if there is None:
                 return tokens

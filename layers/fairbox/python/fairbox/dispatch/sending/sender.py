@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from random import Random
 
-    from fairbox.dispatch.ports import Destination, Destinations, Outcomes, Store
+    from fairbox.dispatch.ports import Destination, Destinations, Outcomes
     from fairbox.dispatch.sending.jobs import Job
+    from fairbox.model.bodies import BodyStore
     from fairbox.model.clock import Clock
     from fairbox.model.messages import MessageRef
     from fairbox.model.stored_messages import StoredMessage
@@ -86,7 +87,7 @@ class Sender:
     """Makes the calls to destinations.
 
     Args:
-        store: fetches offloaded bodies.
+        bodies: where offloaded bodies lie; None: nowhere.
         destinations: opens destinations.
         clock: the time.
         fan_out: runs the calls to several destinations; `run_concurrently` or `run_sequentially`.
@@ -96,7 +97,7 @@ class Sender:
 
     def __init__(
         self,
-        store: Store,
+        bodies: BodyStore | None,
         destinations: Destinations,
         clock: Clock,
         fan_out: FanOut,
@@ -110,7 +111,7 @@ class Sender:
         self._readiness = readiness
         self._slow = SlowDestinations()
         self._slow_visits = SlowDestinations(SLOW_VISIT_SECONDS, rng)
-        self._bodies = BodiesInHand(store, clock)
+        self._bodies = BodiesInHand(bodies, clock)
 
     def allowed_in_stream(self, subscription: Subscription) -> bool:
         """Whether the relay may call the subscription: fast by kind, and fast of late.

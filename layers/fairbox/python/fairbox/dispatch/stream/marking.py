@@ -46,7 +46,8 @@ if TYPE_CHECKING:
 
     from fairbox.codec.stream_records import Change
     from fairbox.dispatch.calls import Run
-    from fairbox.dispatch.ports import AckQueue, Archive, MarkingStore, SetAside
+    from fairbox.dispatch.ports import AckQueue, Archive, SetAside
+    from fairbox.dynamodb.tables import Tables
     from fairbox.model.clock import Clock
     from fairbox.model.stored_messages import StoredMessage
     from fairbox.model.topics import TopicState
@@ -122,7 +123,7 @@ class Marking:
     """Marks the changes that the stream brings.
 
     Args:
-        store: the tables.
+        tables: the tables.
         archive: keeps every event.
         clock: gives the time.
         acks: takes the batch items of delivered messages. None: there are no batches, and a
@@ -135,7 +136,7 @@ class Marking:
 
     def __init__(
         self,
-        store: MarkingStore,
+        tables: Tables,
         archive: Archive,
         clock: Clock,
         acks: AckQueue | None = None,
@@ -144,7 +145,7 @@ class Marking:
         run: Run = one_by_one,
         bodies: bool = True,
     ) -> None:
-        self._store = store
+        self._tables = tables
         self._archive = archive
         self._clock = clock
         self._acks = acks
@@ -178,7 +179,7 @@ class Marking:
         records = without_heartbeats(records)
         if not records:
             return report
-        self._store.refresh()
+        self._tables.topic_cache.refresh()
         work = _Work()
         for record in records:
             self._take(record, work, report)
@@ -199,7 +200,7 @@ class Marking:
         self._count(work, report, deadline)
         rows = self._ledger_rows(work)
         if rows:
-            self._store.write_ledger(rows)
+            self._tables.ledger.write(rows)
         report.ledger_rows = len(rows)
         report.acks = self._ack(work.acks)
         if work.lines:
@@ -214,7 +215,8 @@ class Marking:
             try:
                 if self._clock.now() >= deadline:
                     raise _BodyKept("put_object_tagging", "the time is over")
-                self._store.expire_body(offloaded)
+                if self._tables.bodies is not None:
+                    self._tables.bodies.expire(offloaded.bucket, offloaded.key)
             except (Unavailable, NotAllowed) as error:
                 work.put_aside(record, _BodyKept("put_object_tagging", error.detail))
 
@@ -222,7 +224,7 @@ class Marking:
 
     def _set_aside(self, work: _Work, report: MarkReport) -> None:
         """Keep what cannot be handled, and ask for recounts of its shards."""
-        doubt(self._store, work.doubtful, milliseconds(self._clock))
+        doubt(self._tables, work.doubtful, milliseconds(self._clock))
         for reason, aside in work.aside.items():
             if self._aside is None:
                 raise aside.error
@@ -280,7 +282,7 @@ class Marking:
 
     def _topic(self, name: str, work: _Work) -> TopicState | None:
         if name not in work.topics:
-            work.topics[name] = self._store.topic(name)
+            work.topics[name] = self._tables.topic_cache.get(name)
         return work.topics[name]
 
     def _ack(self, items: Mapping[str, None]) -> int:
@@ -355,12 +357,12 @@ class Marking:
     def _rows(self, shards: Collection[Shard], work: _Work) -> dict[Shard, ShardRow]:
         """Return the rows of shards; those that this release cannot read are put in doubt."""
         try:
-            found = self._store.shard_rows(list(shards))
+            found = self._tables.rows.get_many(list(shards))
         except Unreadable:
             found = []
             for shard in shards:
                 try:
-                    found += self._store.shard_rows([shard]) or [ShardRow(*shard)]
+                    found += self._tables.rows.get_many([shard]) or [ShardRow(*shard)]
                 except Unreadable:
                     work.doubtful[shard] = None
             shards = [(row.topic, row.epoch, row.shard) for row in found]
@@ -383,7 +385,7 @@ class Marking:
         if after.recount is None and (after.ready < 0 or after.later < 0):
             after = after.doubted(now)
             work.doubtful[shard] = None
-        if not self._store.change_row(after, before):
+        if not self._tables.rows.change(after, before):
             return False
         report.written.add(shard)
         return True
@@ -410,7 +412,7 @@ class Marking:
             if present or dead:
                 first, last = mine[0].sequence, mine[-1].sequence
                 marks = LaneMarks(present, dead)
-                self._store.log_changes(row, lane, marks, first=first, last=last)
+                self._tables.recounts.log(row, lane, marks, first=first, last=last)
 
 
 def _acked_item(change: Change, topic: TopicState | None) -> str | None:
