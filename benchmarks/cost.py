@@ -11,8 +11,7 @@ from functools import partial
 from statistics import fmean
 from typing import TYPE_CHECKING, Final
 
-from fairbox.codec.shards import shard_item
-from fairbox.model.stored_messages import ShardRow
+from fairbox.tables.shard_rows import ShardRow, shard_item
 from fairbox.testing import CostMeter, ManualClock, MemoryDynamoDB
 from fairbox.testing.application import OUTBOX
 

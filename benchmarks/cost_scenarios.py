@@ -14,8 +14,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from fairbox import Outbox, Subscription, Topic
-from fairbox.codec.attributes import HEAD, PK, SK
 from fairbox.dispatch.ports import TAKEN, Limits, Outcome
+from fairbox.tables.keys import HEAD, PK, SK
 from fairbox.testing.application import OUTBOX, MemoryDestination
 
 from benchmarks.deployment import ORDERS, TOPIC, Deployment, Load
@@ -25,7 +25,7 @@ from benchmarks.topics import TopicsDeployment
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from fairbox.model.stored_messages import StoredMessage
+    from fairbox.tables.stored_messages import StoredMessage
 
 RATE: Final = 100
 SECONDS: Final = 20  # a whole window of marking: a part of one costs as much

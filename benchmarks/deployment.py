@@ -10,12 +10,12 @@ from zlib import crc32
 
 from fairbox import Message, Subscription, Topic
 from fairbox.aws.doorbell_records import Answer, answer_doorbells
-from fairbox.codec import PK
 from fairbox.dispatch.dispatcher import Dispatcher, run_sequentially
 from fairbox.dispatch.maintenance.sweep import Sweep
 from fairbox.dispatch.relay import Relay
 from fairbox.dispatch.stream.marking import Marking
 from fairbox.dispatch.visits import Visits
+from fairbox.tables.keys import PK
 from fairbox.testing import CostMeter
 from fairbox.testing.application import MemoryApplication
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Sequence
 
-    from fairbox.dynamodb.tables import Tables
     from fairbox.model.topics import Ordering
+    from fairbox.tables.tables import Tables
     from fairbox.testing import ManualClock
 
 TOPIC: Final = "orders"

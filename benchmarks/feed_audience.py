@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 from botocore.exceptions import ReadTimeoutError
 from fairbox import Feed
 from fairbox.aws.feed_sockets import ANSWER_SECONDS, FeedSockets
-from fairbox.dispatch.calls import one_by_one
-from fairbox.dynamodb.calls import Calls
+from fairbox.dispatch.parallel import one_by_one
 from fairbox.errors import FairboxError
 from fairbox.feeds.asking import Asking
 from fairbox.feeds.posting import POSTS, Posting
 from fairbox.feeds.pushing import Pushing
 from fairbox.feeds.ringing import Doorbell, Ringing
+from fairbox.tables.calls import Calls
 from fairbox.tables.feed_connections import Connection, FeedConnections
 from fairbox.tables.feed_leases import FeedLeases
 from fairbox.tables.feed_topics import FeedTopics

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from fairbox import Outbox, Subscription, Topic
-from fairbox.dynamodb.definitions import table_definitions
+from fairbox.tables.definitions import table_definitions
 
 from benchmarks import four_index_pattern, workers
 from benchmarks.deployment import orders_definition

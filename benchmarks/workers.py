@@ -16,11 +16,12 @@ from zlib import crc32
 
 import boto3
 from fairbox import Message, Outbox
-from fairbox.codec import PK, SIZE
 from fairbox.dispatch.stream.marking import Marking
-from fairbox.dynamodb.tables import Tables
 from fairbox.functions import relay as function
 from fairbox.model.clock import SystemClock
+from fairbox.tables.keys import PK
+from fairbox.tables.stored_messages import SIZE
+from fairbox.tables.tables import Tables
 
 from benchmarks import four_index_pattern
 from benchmarks.deployment import ORDERS

@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import boto3
 from botocore.exceptions import BotoCoreError, ClientError
-from fairbox.model.item_versions import VERSION_OUTPUT
+from fairbox.model.versions import VERSION_OUTPUT
 from fairbox.settings import Settings
 from fairbox_cdk.config import (
     DEFAULT_PROFILE,

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from fairbox.batches.models import COMPLETED_TOPIC, FailedItems, Leaf, Root
-from fairbox.codec.batches import read_record
-from fairbox.codec.messages import read_message
-from fairbox.codec.stream_records import read_record as read_change
 from fairbox.model.ids import parse_item
+from fairbox.tables.batch_records import read_record
+from fairbox.tables.stored_messages import read_message
+from fairbox.tables.stream_records import read_record as read_change
 from fairbox.testing.application import BATCHES, DELIVERIES
 
 from fairbox_simulation.batch_item_world import BATCH_TOPICS, BatchItemWorld
@@ -20,7 +20,7 @@ from fairbox_simulation.oracle import Oracle
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from fairbox.model.stored_messages import StoredMessage
+    from fairbox.tables.stored_messages import StoredMessage
 
     from fairbox_simulation.batch_item_world import TrackedBatch
     from fairbox_simulation.chaos import Chaos

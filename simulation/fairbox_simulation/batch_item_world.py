@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from fairbox import FairboxError, Message, RetryPolicy, Subscription, Topic
 from fairbox.batches.ack_messages import parse
 from fairbox.batches.models import COMPLETED_TOPIC, LeafKey, NodeKey
-from fairbox.codec.batches import emptied
 from fairbox.dispatch.ports import Outcome
+from fairbox.tables.batch_records import emptied
 from fairbox.testing.application import BATCHES
 
 from fairbox_simulation.chaos import FailureMode
@@ -19,7 +19,7 @@ from fairbox_simulation.world import World
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fairbox.model.stored_messages import StoredMessage
+    from fairbox.tables.stored_messages import StoredMessage
 
     from fairbox_simulation.chaos import Chaos
 

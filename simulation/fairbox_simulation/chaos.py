@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from fairbox.model.clock import Clock
-    from fairbox.model.stored_messages import StoredMessage
+    from fairbox.tables.stored_messages import StoredMessage
     from fairbox.testing.acks import MemoryAcks
     from fairbox.testing.application import MemoryArchive, MemoryDestination
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from itertools import count, pairwise
 from typing import TYPE_CHECKING, Any
 
-from fairbox.codec import attributes as attr
-from fairbox.codec.key_claims import read_claims
-from fairbox.codec.keys import message_key, shard_key
 from fairbox.model.receipts import Receipt
+from fairbox.tables.key_claims import read_claims
+from fairbox.tables.keys import message_key, shard_key
+from fairbox.tables.stored_messages import REDRIVEN
 from fairbox.testing.application import OUTBOX
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class ConsumerChecker:
 
     def _received_in_order(self, holding: Holding, now: int, *, first: bool) -> None:
         item, _ = self.state(holding)
-        holding.redriven = item is not None and attr.REDRIVEN in item
+        holding.redriven = item is not None and REDRIVEN in item
         other = self._of_key.get(holding.key)
         busy = other is not None and not other.over and now < other.until
         if (

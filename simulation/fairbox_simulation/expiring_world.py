@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from fairbox import Message
-from fairbox.codec.messages import read_message
 from fairbox.model.ids import time_of
+from fairbox.tables.stored_messages import read_message
 from fairbox.testing.application import OUTBOX
 
 from fairbox_simulation.consumer_checker import ConsumerChecker

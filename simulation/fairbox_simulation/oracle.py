@@ -6,9 +6,8 @@ import json
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
-from fairbox.codec.attributes import MOVED, REDRIVEN
-from fairbox.codec.messages import read_message
-from fairbox.codec.shards import is_shard_row, read_shard
+from fairbox.tables.shard_rows import is_shard_row, read_shard
+from fairbox.tables.stored_messages import MOVED, REDRIVEN, read_message
 from fairbox.testing.application import DELIVERIES, OUTBOX
 
 from fairbox_simulation.world import SUBSCRIPTIONS

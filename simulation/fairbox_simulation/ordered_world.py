@@ -15,16 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 from fairbox import FairboxError, Message, MessagesNotWritten, RetryPolicy, Subscription, Topic
 from fairbox.aws.sqs_doorbells import decode
-from fairbox.codec.deferred_keys import read_deferred
-from fairbox.codec.keys import lane_pk, shard_key
-from fairbox.codec.messages import read_message
 from fairbox.dispatch.dispatcher import Dispatcher, run_sequentially
 from fairbox.dispatch.ordered.visit import YOUNG_MS
 from fairbox.dispatch.ports import TAKEN, Doorbell, Outcome
 from fairbox.dispatch.visits import Visits
-from fairbox.model.deferred_keys import EVERY_KEY, audience_of, name_digest
 from fairbox.model.ids import IdGenerator, time_of
-from fairbox.model.key_claims import key_digest
+from fairbox.tables.deferred_keys import EVERY_KEY, audience_of, name_digest, read_deferred
+from fairbox.tables.key_claims import key_digest
+from fairbox.tables.keys import lane_pk, shard_key
+from fairbox.tables.stored_messages import read_message
 from fairbox.testing.application import DELIVERIES, OUTBOX, MemoryApplication
 from fairbox.testing.doorbell_queues import NOW
 from fairbox.testing.sqs import SqsFaults
@@ -35,11 +34,11 @@ from fairbox_simulation.doorbell_function import DeliverShard, FusedSqs, queue_f
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from fairbox.dynamodb.tables import Tables
-    from fairbox.model.deferred_keys import DeferredKeys
     from fairbox.model.messages import MessageRef
-    from fairbox.model.stored_messages import StoredMessage
     from fairbox.model.topics import OnDead
+    from fairbox.tables.deferred_keys import DeferredKeys
+    from fairbox.tables.stored_messages import StoredMessage
+    from fairbox.tables.tables import Tables
     from fairbox.testing.sqs_trigger import SqsTrigger
 
 TOPIC = "ordered"

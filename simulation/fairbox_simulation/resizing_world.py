@@ -7,9 +7,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from fairbox import FairboxError, Outbox, ResizeUnderway
-from fairbox.codec.keys import parse_lane_pk
-from fairbox.codec.messages import read_message
 from fairbox.model.ids import time_of
+from fairbox.tables.keys import parse_lane_pk
+from fairbox.tables.stored_messages import read_message
 from fairbox.testing.application import BATCHES, DELIVERIES, OUTBOX
 
 from fairbox_simulation.oracle import Oracle, run

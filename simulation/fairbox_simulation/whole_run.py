@@ -7,9 +7,9 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from fairbox.batches.models import Leaf, Root
-from fairbox.codec.batches import read_record
-from fairbox.codec.messages import read_message
 from fairbox.model.ids import time_of
+from fairbox.tables.batch_records import read_record
+from fairbox.tables.stored_messages import read_message
 from fairbox.testing.application import BATCHES, DELIVERIES
 
 from fairbox_simulation.batch_item_oracle import BatchItemOracle

@@ -9,8 +9,9 @@ from aws_cdk import CfnOutput
 from aws_cdk import aws_apigatewayv2 as apigateway
 from aws_cdk import aws_apigatewayv2_authorizers as authorizers
 from aws_cdk import aws_apigatewayv2_integrations as integrations
-from fairbox import codec
-from fairbox.codec import batches as batch_codec
+from fairbox.tables import batch_records as batch_codec
+from fairbox.tables.ledger import DELIVERED_INDEX
+from fairbox.tables.shard_rows import OUTSTANDING_INDEX
 
 from fairbox_cdk.components import permissions as may
 from fairbox_cdk.components.function import FairboxFunction
@@ -193,13 +194,13 @@ class ApiStack(DeploymentStack):
                     *may.CLAIM_ITEMS,
                     "ConditionCheckItem",
                 ),
-                may.on_index(storage.outbox, codec.OUTSTANDING_INDEX),
+                may.on_index(storage.outbox, OUTSTANDING_INDEX),
                 may.on_table(
                     storage.deliveries,
                     *may.READ_ITEMS,
                     *("PutItem", "UpdateItem", "DeleteItem", *may.ADD_ITEMS),
                 ),
-                may.on_index(storage.deliveries, codec.DELIVERED_INDEX),
+                may.on_index(storage.deliveries, DELIVERED_INDEX),
                 # each write is a whole item under a condition; a cancelled batch is erased
                 may.on_table(
                     storage.batches,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from aws_cdk import Duration
-from fairbox.codec import batches as codec
+from fairbox.tables import batch_records as codec
 
 from fairbox_cdk.components import permissions as may
 from fairbox_cdk.components.acks import AckQueue

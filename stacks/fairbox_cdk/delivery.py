@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from aws_cdk import Duration
-from fairbox import codec
 from fairbox.aws.s3_archive import ARCHIVE, WAITING
+from fairbox.tables.shard_rows import OUTSTANDING_INDEX
 
 from fairbox_cdk.components import permissions as may
 from fairbox_cdk.components.doorbells import Doorbells
@@ -177,7 +177,7 @@ class DeliveryStack(DeploymentStack):
             [
                 may.on_table(outbox, "GetItem", "Query", "UpdateItem", *may.CLAIM_ITEMS),
                 may.on_table(self._storage.batches, *may.FAIL_ITEMS),
-                may.on_index(outbox, codec.OUTSTANDING_INDEX),
+                may.on_index(outbox, OUTSTANDING_INDEX),
                 may.send_to(self.doorbells.now, self.doorbells.later),
             ]
         )

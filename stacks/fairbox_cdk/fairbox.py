@@ -12,7 +12,7 @@ from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 from fairbox import Topic, settings
 from fairbox.model.deployment import FEEDS_PART
-from fairbox.model.item_versions import VERSION_OUTPUT
+from fairbox.model.versions import VERSION_OUTPUT
 
 from fairbox_cdk.access import AccessStack
 from fairbox_cdk.api import ApiStack

@@ -11,7 +11,7 @@ from aws_cdk import aws_apigatewayv2_integrations as integrations
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_secretsmanager as secretsmanager
-from fairbox import codec
+from fairbox.tables.keys import EXPIRES_AT
 
 from fairbox_cdk.components import metrics
 from fairbox_cdk.components import permissions as may
@@ -78,7 +78,7 @@ class FeedsStack(DeploymentStack):
             config=config,
             key=key,
             stream=dynamodb.StreamViewType.NEW_IMAGE,
-            time_to_live_attribute=codec.EXPIRES_AT,
+            time_to_live_attribute=EXPIRES_AT,
         )
         self.tokens = self._tokens()
         self.authorize = self._authorize()

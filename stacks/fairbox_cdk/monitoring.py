@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from aws_cdk import Duration
 from aws_cdk import aws_cloudwatch as cloudwatch
-from fairbox import codec
-from fairbox.codec import batches as batch_codec
+from fairbox.tables import batch_records as batch_codec
+from fairbox.tables.ledger import DELIVERED_INDEX
+from fairbox.tables.shard_rows import OUTSTANDING_INDEX
 
 from fairbox_cdk.components import metrics
 from fairbox_cdk.components import permissions as may
@@ -102,7 +103,7 @@ class MonitoringStack(DeploymentStack):
         count_outstanding.allow(
             [
                 may.on_table(outbox, "GetItem", "PutItem", "Query"),  # puts heartbeats
-                may.on_index(outbox, codec.OUTSTANDING_INDEX),
+                may.on_index(outbox, OUTSTANDING_INDEX),
                 may.on_table(storage.batches, "GetItem", "BatchGetItem", "PutItem"),
                 may.on_index(storage.batches, batch_codec.OPEN_BATCHES_INDEX),
             ]
@@ -112,7 +113,7 @@ class MonitoringStack(DeploymentStack):
                 [
                     may.on_table(outbox, "UpdateItem"),
                     may.on_table(deliveries, "BatchGetItem"),
-                    may.on_index(deliveries, codec.DELIVERED_INDEX),
+                    may.on_index(deliveries, DELIVERED_INDEX),
                 ]
             )
         ClockTrigger(

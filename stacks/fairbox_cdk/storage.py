@@ -10,8 +10,10 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_sns as sns
-from fairbox import codec
-from fairbox.codec import batches as batch_codec
+from fairbox.tables import batch_records as batch_codec
+from fairbox.tables.keys import EXPIRES_AT
+from fairbox.tables.ledger import DELIVERED_INDEX, LEDGER_DAY, LEDGER_TIME
+from fairbox.tables.shard_rows import BUCKET, LOOK_AT, OUTSTANDING_INDEX, PROJECTED_COUNTS
 
 from fairbox_cdk.components.archive import Archive
 from fairbox_cdk.components.buckets import access_logs_bucket, private_bucket
@@ -121,11 +123,11 @@ class StorageStack(DeploymentStack):
             ),
         )
         table.add_global_secondary_index(
-            index_name=codec.OUTSTANDING_INDEX,
-            partition_key=dynamodb.Attribute(name=codec.BUCKET, type=STRING),
-            sort_key=dynamodb.Attribute(name=codec.LOOK_AT, type=_NUMBER),
+            index_name=OUTSTANDING_INDEX,
+            partition_key=dynamodb.Attribute(name=BUCKET, type=STRING),
+            sort_key=dynamodb.Attribute(name=LOOK_AT, type=_NUMBER),
             projection_type=dynamodb.ProjectionType.INCLUDE,
-            non_key_attributes=list(codec.PROJECTED_COUNTS),
+            non_key_attributes=list(PROJECTED_COUNTS),
         )
         return table
 
@@ -135,12 +137,12 @@ class StorageStack(DeploymentStack):
             "Deliveries",
             config=config,
             key=self.key,
-            time_to_live_attribute=codec.EXPIRES_AT,
+            time_to_live_attribute=EXPIRES_AT,
         )
         table.add_global_secondary_index(
-            index_name=codec.DELIVERED_INDEX,
-            partition_key=dynamodb.Attribute(name=codec.LEDGER_DAY, type=STRING),
-            sort_key=dynamodb.Attribute(name=codec.LEDGER_TIME, type=_NUMBER),
+            index_name=DELIVERED_INDEX,
+            partition_key=dynamodb.Attribute(name=LEDGER_DAY, type=STRING),
+            sort_key=dynamodb.Attribute(name=LEDGER_TIME, type=_NUMBER),
             projection_type=dynamodb.ProjectionType.KEYS_ONLY,
         )
         return table

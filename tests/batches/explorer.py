@@ -14,9 +14,9 @@ from fairbox.batches.models import FirstDeath
 from fairbox.client.batch_maintenance import BatchMaintenance
 from fairbox.client.batches import COMPLETED_TOPIC, ORPHANED_TOPIC, Batches
 from fairbox.client.outbox import Outbox
-from fairbox.dynamodb.definitions import batches_definition, table_definitions
 from fairbox.model.ids import IdGenerator
 from fairbox.model.topics import Topic
+from fairbox.tables.definitions import batches_definition, table_definitions
 from fairbox.testing import ManualClock, MemoryDynamoDB
 from fairbox_simulation.batches.invariants import broken, pieces
 

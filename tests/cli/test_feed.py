@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 from fairbox import Feed, UnknownFeed
 from fairbox.aws.token_keys import SecretKeys
-from fairbox.dynamodb.calls import Calls
 from fairbox.feeds.asking import Asking
 from fairbox.feeds.requests import Requests
 from fairbox.feeds.tokens import check_token
+from fairbox.tables.calls import Calls
 from fairbox.tables.feed_connections import Connection, FeedConnections
 from fairbox.tables.feed_leases import FeedLeases, lease_sk
 from fairbox.tables.feed_topics import FeedTopics

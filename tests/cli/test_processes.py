@@ -18,7 +18,7 @@ from typing import Any
 import boto3
 import pytest
 from fairbox import Batches
-from fairbox.dynamodb.definitions import batches_definition, table_definitions
+from fairbox.tables.definitions import batches_definition, table_definitions
 
 pytestmark = pytest.mark.engine
 

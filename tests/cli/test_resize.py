@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from fairbox import Message, PartitionedQueue, Subscription, Topic
-from fairbox.codec.keys import message_key
+from fairbox.tables.keys import message_key
 from fairbox.testing.application import OUTBOX
 
 if TYPE_CHECKING:

@@ -20,10 +20,9 @@ from fairbox import (
 )
 from fairbox.api.publish_routes import Publisher
 from fairbox.api.request import JSON_TYPE, Request
-from fairbox.codec.messages import read_message
 from fairbox.destinations.topic import PulledTopic, add_to_topic
 from fairbox.model.clock import milliseconds
-from fairbox.model.stored_messages import Failure, StoredMessage, SubscriptionState
+from fairbox.tables.stored_messages import Failure, StoredMessage, SubscriptionState, read_message
 from fairbox.testing.faults import Fault
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from fairbox import BatchBusy, BatchEnded, Batches, BatchSealed, ParentItemTaken, UnknownItems
 from fairbox.client.batch_maintenance import BatchMaintenance
-from fairbox.codec.batches import emptied
+from fairbox.tables.batch_records import emptied
 from fairbox_simulation.batches.invariants import broken
 
 from tests.support.batch_tables import World, made_world

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from fairbox.client.batch_maintenance import BatchMaintenance
-from fairbox.codec.batches import emptied
+from fairbox.tables.batch_records import emptied
 from fairbox_simulation.batches.invariants import broken, pieces
 
 from tests.contract.ack_processes import (

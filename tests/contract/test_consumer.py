@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import boto3
 import pytest
 from fairbox import Message, Outbox, Queue, RetryPolicy, Topic
-from fairbox.dynamodb.definitions import table_definitions
+from fairbox.tables.definitions import table_definitions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from fairbox import Queue, Received, RetryPolicy, StaleReceipt
 from fairbox.dispatch.maintenance.expiry import Expiry
-from fairbox.dynamodb.expiries import Expiries
-from fairbox.model.stored_messages import ShardRow
 from fairbox.model.topics import EXPIRY_MARGIN_MS
+from fairbox.tables.expiries import Expiries
+from fairbox.tables.shard_rows import ShardRow
 
 from tests.support.outbox_fixture import Setup
 

@@ -17,7 +17,7 @@ from fairbox import (
     Throttled,
     UnknownFeed,
 )
-from fairbox.dynamodb.definitions import feeds_definition
+from fairbox.tables.definitions import feeds_definition
 from fairbox.tables.feed_topics import FeedTopics, log_sk, topic_pk
 from fairbox.testing import ManualClock
 

@@ -14,10 +14,10 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 from botocore.exceptions import ClientError, ReadTimeoutError
 from fairbox import TransactionCancelled
-from fairbox.dynamodb.calls import Calls
 from fairbox.errors import InvalidInput
 from fairbox.inbox import Event, Inbox
 from fairbox.inbox.inbox import MIN_RETENTION
+from fairbox.tables.calls import Calls
 from fairbox.testing import CostMeter, Fault, FaultyDynamoDB, ManualClock, MemoryDynamoDB
 
 from tests.support import lambda_events
@@ -26,7 +26,7 @@ from tests.support.destination_examples import stored
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fairbox.model.stored_messages import StoredMessage
+    from fairbox.tables.stored_messages import StoredMessage
 
 _numbers = itertools.count()
 DAY = 86_400

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fairbox import InvalidInput, MessageRef, Misplaced, Queue, Subscription, UnknownTopic
-from fairbox.codec.keys import message_key
-from fairbox.dynamodb.message_edits import Edits
 from fairbox.model.clock import milliseconds
 from fairbox.model.epochs import shard_number
+from fairbox.tables.keys import message_key
+from fairbox.tables.message_edits import Edits
 
 from tests.support.outbox_fixture import Setup
 

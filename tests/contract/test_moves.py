@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fairbox import BatchBusy, Batches, Message, Outbox, Subscription, Topic
-from fairbox.codec.messages import read_message
-from fairbox.dynamodb.definitions import batches_definition, table_definitions
 from fairbox.model.ids import IdGenerator
-from fairbox.model.stored_messages import Failure, StoredMessage, SubscriptionState
+from fairbox.tables.definitions import batches_definition, table_definitions
+from fairbox.tables.stored_messages import Failure, StoredMessage, SubscriptionState, read_message
 from fairbox.testing import ManualClock
 from fairbox.testing.application import MemoryBodies
 from fairbox.testing.faults import Fault, FaultyDynamoDB

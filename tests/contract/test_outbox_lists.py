@@ -14,10 +14,10 @@ from fairbox import (
     Subscription,
     UnknownTopic,
 )
-from fairbox.dynamodb import ledger as ledger_rows
-from fairbox.model.busiest_topics import BusiestTopics
 from fairbox.model.clock import milliseconds
-from fairbox.model.stored_messages import ShardRow
+from fairbox.tables import ledger as ledger_rows
+from fairbox.tables.busiest_topics import BusiestTopics
+from fairbox.tables.shard_rows import ShardRow
 from fairbox.testing.faults import Fault
 
 from tests.support.outbox_fixture import Setup

@@ -20,9 +20,9 @@ from fairbox import (
     UnknownTopic,
 )
 from fairbox.client.receives import NEVER, Receives
-from fairbox.codec import attributes as attr
-from fairbox.model.key_claims import MAX_ENTRIES
 from fairbox.model.receipts import Receipt
+from fairbox.tables.key_claims import MAX_ENTRIES
+from fairbox.tables.stored_messages import CONSUMER
 from fairbox.testing.faults import Fault
 
 from tests.support.outbox_fixture import Setup
@@ -141,7 +141,7 @@ class TestSeeing:
     def test_a_claim_without_a_name_has_no_attribute_for_it(self, setup: QueueRig) -> None:
         setup.send("none")
         setup.one("none")
-        assert not any(attr.CONSUMER in item for item in setup.items())
+        assert not any(CONSUMER in item for item in setup.items())
 
     @pytest.mark.parametrize("name", ["x" * 65, "\u00e4" * 33, "a\nb", None, 7])
     def test_a_name_is_short_and_printable(self, setup: QueueRig, name: Any) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import boto3
 import pytest
-from fairbox.dynamodb.definitions import table_definitions
+from fairbox.tables.definitions import table_definitions
 
 
 def records(streams: Any, arn: str) -> list[tuple[str, str]]:

@@ -10,7 +10,7 @@ import boto3
 import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
-from fairbox.dynamodb.definitions import batches_definition, table_definitions
+from fairbox.tables.definitions import batches_definition, table_definitions
 from fairbox.testing import ManualClock, MemoryDynamoDB
 from fairbox.testing.application import BATCHES, DELIVERIES, OUTBOX
 

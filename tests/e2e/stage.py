@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from fairbox.model.stored_messages import Delivery, ShardRow
+    from fairbox.tables.ledger import Delivery
+    from fairbox.tables.shard_rows import ShardRow
 
     from local.application import LocalApplication
     from local.triggers.attach import TriggerSettings

@@ -6,9 +6,9 @@ import json
 
 import pytest
 from fairbox import Message, MessagesNotFound
-from fairbox.codec import attributes as attr
-from fairbox.codec.keys import key, lane_pk
 from fairbox.model.topics import PULL
+from fairbox.tables.keys import SK, key, lane_pk
+from fairbox.tables.stored_messages import BODY, SIZE, VERSION
 
 from tests.e2e.stage import BUSINESS_TABLE, Stage, eventually
 from tests.support.archive_lines import check_line
@@ -190,9 +190,9 @@ def test_an_unreadable_item_goes_to_the_dead_letters_and_stops_nothing(stage: St
     good = stage.outbox.add(Message(topic=topic, body=b"good"))
     raw = key(lane_pk("ready", topic, 0, 0), Message(topic=topic, body=b"").id)
     raw |= {
-        attr.SIZE: {"N": "3"},
-        attr.VERSION: {"N": "999"},
-        attr.BODY: {"S": "odd"},
+        SIZE: {"N": "3"},
+        VERSION: {"N": "999"},
+        BODY: {"S": "odd"},
     }
     client = stage.app.clients["dynamodb"]
     client.put_item(TableName=stage.app.env["FAIRBOX_OUTBOX_TABLE"], Item=raw)
@@ -205,9 +205,9 @@ def test_an_unreadable_item_goes_to_the_dead_letters_and_stops_nothing(stage: St
     )
     (letter,) = stage.outbox.dead(topic)
     assert letter.stored is None
-    assert letter.id == raw[attr.SK]["S"]
+    assert letter.id == raw[SK]["S"]
     assert "99" in letter.reason
-    assert json.loads(letter.raw)[attr.BODY] == {"S": "odd"}
+    assert json.loads(letter.raw)[BODY] == {"S": "odd"}
     stage.wait_recorded(topic, [(ref.id, "queue") for ref in (first, good, after)])
     eventually(
         lambda: stage.outbox.outstanding_count(topic) == 0,

@@ -13,14 +13,14 @@ from botocore.exceptions import ClientError
 from fairbox import Batches
 from fairbox.batches.ack_messages import pack
 from fairbox.batches.models import COMPLETED_TOPIC
-from fairbox.codec.batches import read_image
-from fairbox.codec.stream_records import image_item
-from fairbox.dynamodb.definitions import batches_definition, feeds_definition, table_definitions
 from fairbox.errors import UnknownTopic
 from fairbox.model.clock import SystemClock
 from fairbox.runtime import application as wiring
 from fairbox.runtime.application import Application
 from fairbox.settings import Settings
+from fairbox.tables.batch_records import read_image
+from fairbox.tables.definitions import batches_definition, feeds_definition, table_definitions
+from fairbox.tables.stream_records import image_item
 from fairbox.testing import ManualClock, MemoryDynamoDB
 
 from local.engines.firehose import SLOW_DOWN, THROTTLED

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import pytest
-from fairbox.codec.attributes import PK, SK
-from fairbox.codec.keys import lane_pk
 from fairbox.dispatch.ports import Outcome
 from fairbox.model.messages import Message, MessageRef
 from fairbox.model.topics import RetryPolicy, Subscription, Topic
+from fairbox.tables.keys import PK, SK, lane_pk
 
 from tests.functions.api_client import read_event
 

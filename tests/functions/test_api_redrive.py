@@ -6,10 +6,10 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fairbox.codec.messages import read_message
 from fairbox.dispatch.ports import TAKEN, Outcome
 from fairbox.model.messages import Message
 from fairbox.model.topics import RetryPolicy, Subscription, Topic
+from fairbox.tables.stored_messages import read_message
 from fairbox.testing.application import DELIVERIES
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from botocore.session import Session
 from fairbox.batches.ack_messages import parse
-from fairbox.codec import attributes
 from fairbox.runtime import application as wiring
 from fairbox.runtime.application import Application
 from fairbox.settings import Settings
+from fairbox.tables.stored_messages import BATCH_ITEM
 
 from tests.functions.api_client import ROOT, load_handler, read_event
 from tests.functions.running import Context, Functions, application_of
@@ -100,7 +100,7 @@ def test_repair_marks_a_batch_with_a_delivered_batch_item(monkeypatch: pytest.Mo
     functions.put_images(event["Records"])
     item = f"{functions.batch(1)}:0:0"
     removed = next(r for r in event["Records"] if r["eventName"] == "REMOVE")
-    removed["dynamodb"]["OldImage"][attributes.BATCH_ITEM] = {"S": item}
+    removed["dynamodb"]["OldImage"][BATCH_ITEM] = {"S": item}
     key = "aws/lambda/mark-delivered/shard/2026/11/21/batch.json"
     functions.s3.objects = {key: json.dumps({"payload": json.dumps(event)}).encode()}
     report = functions.invoke("repair", read_event("clock_repair"), Context(900_000))

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from fairbox import Message, MessageRef, PartitionedQueue, Subscription, Topic, Unavailable
-from fairbox.dynamodb.repair_cursor import RepairTable
 from fairbox.model.ids import IdGenerator
 from fairbox.model.subscription_status import NEW
 from fairbox.observability.metrics import (
@@ -26,6 +25,7 @@ from fairbox.observability.metrics import (
     SENT_BYTES,
     UNREADABLE,
 )
+from fairbox.tables.repair_cursor import RepairTable
 
 from tests.functions.api_client import read_event
 from tests.functions.running import Context, Functions, figures

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 from fairbox import InvalidInput, Message, Subscription, Topic
-from fairbox.model.busiest_topics import BUSIEST, BusiestTopics
 from fairbox.model.ids import IdGenerator
+from fairbox.tables.busiest_topics import MAX_BUSIEST, BusiestTopics
 
 from local.functions.logs import metric_data
 from tests.functions.api_client import read_event
 from tests.functions.running import Functions
 
-TOPICS = BUSIEST + 5
+TOPICS = MAX_BUSIEST + 5
 BILLING = "https://sqs.eu-west-1.amazonaws.com/123456789012/billing"
 
 
@@ -82,7 +82,7 @@ def sent(lines: list[str]) -> float:
 
 
 @pytest.mark.parametrize(
-    ("level", "expected"), [("totals", 0), ("busiest", BUSIEST), ("all", TOPICS)]
+    ("level", "expected"), [("totals", 0), ("busiest", MAX_BUSIEST), ("all", TOPICS)]
 )
 def test_the_relay_writes_metrics_of_the_topics_that_count_outstanding_listed(
     functions: Functions, capsys: pytest.CaptureFixture[str], level: str, expected: int
@@ -102,7 +102,7 @@ def test_the_template_lets_functions_write_the_busiest(
     functions: Functions, capsys: pytest.CaptureFixture[str]
 ) -> None:
     count(functions)
-    assert len(topics(relay(functions, capsys))) == BUSIEST
+    assert len(topics(relay(functions, capsys))) == MAX_BUSIEST
 
 
 @pytest.mark.parametrize("level", ["totals", "all"])

@@ -19,26 +19,27 @@ from fairbox.batches.ack_messages import parse as parse_acks
 from fairbox.batches.models import FailedItems, Leaf, Metadata, Node, Request, Root
 from fairbox.client.message_pages import Place
 from fairbox.cloudevents.parsing import parse_batch, parse_binary, parse_structured
-from fairbox.codec import attributes as names
-from fairbox.codec.batches import emptied, item_of, newly_ended, read_record
-from fairbox.codec.dead_letters import read_dead
-from fairbox.codec.deferred_keys import deferred_values, read_deferred
-from fairbox.codec.hints import hint_values, read_hint
-from fairbox.codec.key_claims import claim_values, read_claims
-from fairbox.codec.keys import key
-from fairbox.codec.ledger import ledger_item, read_ledger
-from fairbox.codec.messages import message_item, read_message, stored_item
-from fairbox.codec.shards import read_shard, shard_item
-from fairbox.codec.stream_records import image_item
-from fairbox.codec.subscription_status import read_spent
-from fairbox.codec.topics import read_topics, subscription_item, topic_item
 from fairbox.errors import InvalidInput, Unreadable
 from fairbox.model.bodies import compress, decompress
 from fairbox.model.ids import check_batch_id, parse_id, parse_item
-from fairbox.model.key_claims import KeyClaims
 from fairbox.model.messages import MessageRef
 from fairbox.model.receipts import Receipt
 from fairbox.problems import Refusal
+from fairbox.tables import deferred_keys, key_claims, keys, ledger, stored_messages
+from fairbox.tables import hints as hint_rows
+from fairbox.tables import shard_rows as shard_rows_
+from fairbox.tables.batch_records import emptied, item_of, newly_ended, read_record
+from fairbox.tables.circuits import read_spent
+from fairbox.tables.dead_letters import read_dead
+from fairbox.tables.deferred_keys import HOLDS, deferred_values, read_deferred
+from fairbox.tables.hints import hint_values, read_hint
+from fairbox.tables.key_claims import HELD, KeyClaims, claim_values, read_claims
+from fairbox.tables.keys import key
+from fairbox.tables.ledger import ledger_item, read_ledger
+from fairbox.tables.shard_rows import ROW_VERSION, read_shard, shard_item
+from fairbox.tables.stored_messages import RAW, message_item, read_message, stored_item
+from fairbox.tables.stream_records import image_item
+from fairbox.tables.topic_rows import read_topics, subscription_item, topic_item
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fairbox.cloudevents import CloudEvent
-    from fairbox.model.stored_messages import StoredMessage
+    from fairbox.tables.stored_messages import StoredMessage
 
 TARGETS: Final[dict[str, Callable[[], None]]] = {}
 """By name: a property that hypothesis draws for."""
@@ -99,8 +100,14 @@ batch_records = st.one_of(
 ).map(item_of)
 messages = strategies.stored().map(item_of_message)
 shard_rows = strategies.rows.map(shard_item)
+_NAMES = sorted(
+    value
+    for rows in (deferred_keys, hint_rows, key_claims, keys, ledger, shard_rows_, stored_messages)
+    for value in vars(rows).values()
+    if isinstance(value, str) and len(value) < 4
+)
 anything = st.dictionaries(
-    st.sampled_from([v for v in vars(names).values() if isinstance(v, str) and len(v) < 4]),
+    st.sampled_from(_NAMES),
     attributes,
     max_size=8,
 )
@@ -116,7 +123,7 @@ def message_items(item: dict[str, Any]) -> None:
 
 
 @target
-@given(damaged(messages.map(lambda i: i | {names.RAW: {"S": ""}})) | anything)
+@given(damaged(messages.map(lambda i: i | {RAW: {"S": ""}})) | anything)
 def dead_letters(item: dict[str, Any]) -> None:
     """An item of lane `dead`: a dead letter, its message maybe unread, or `Unreadable`."""
     outcome(lambda: read_dead(item), Unreadable)
@@ -149,8 +156,8 @@ def shard_items(item: dict[str, Any]) -> None:
 @target
 @given(
     damaged(st.builds(claim_values, st.builds(KeyClaims, _SMALL)))
-    | st.binary(max_size=200).map(lambda b: {names.ROW_VERSION: {"N": "1"}, names.HELD: {"B": b}})
-    | st.binary(max_size=200).map(lambda b: {names.ROW_VERSION: {"N": "1"}, names.HOLDS: {"B": b}})
+    | st.binary(max_size=200).map(lambda b: {ROW_VERSION: {"N": "1"}, HELD: {"B": b}})
+    | st.binary(max_size=200).map(lambda b: {ROW_VERSION: {"N": "1"}, HOLDS: {"B": b}})
 )
 def packed_rows(item: dict[str, Any]) -> None:
     """The packed part of a shard's row: what was packed, or `Unreadable`."""

@@ -5,16 +5,16 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from fairbox.codec import attributes as attr
 from fairbox.model.messages import Message
 from fairbox.model.topics import Subscription, Topic
+from fairbox.tables.keys import PK, SK
 from fairbox.testing.application import MemoryApplication
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.fuzz.damage import damaged
 
-KEYS = (attr.PK, attr.SK)
+KEYS = (PK, SK)
 DRAWS = settings(
     max_examples=40,
     derandomize=True,
@@ -44,7 +44,7 @@ def damaged_records(draw: st.DrawFn) -> tuple[MemoryApplication, list[dict[str, 
     rest = {name: value for name, value in image.items() if name not in KEYS}
     kept = {name: image[name] for name in KEYS}
     records[place]["dynamodb"]["NewImage"] = draw(damaged(st.just(rest))) | kept
-    return application, records, image[attr.SK]["S"]
+    return application, records, image[SK]["S"]
 
 
 @DRAWS
@@ -53,7 +53,7 @@ def test_a_damaged_record_is_relayed_marked_or_set_aside_and_the_others_go_on(
     given_: tuple[MemoryApplication, list[dict[str, Any]], str],
 ) -> None:
     application, records, damaged_id = given_
-    good = {r["dynamodb"]["Keys"][attr.SK]["S"] for r in records} - {damaged_id}
+    good = {r["dynamodb"]["Keys"][SK]["S"] for r in records} - {damaged_id}
     marked = application._marking.handle(records)
     relayed = application._relay.handle(records, deadline=application.deadline)
     assert good <= set(application.destinations["sqs:http://q/billing"].ids)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import boto3
 import pytest
-from fairbox.dynamodb.definitions import batches_definition, table_definitions
+from fairbox.tables.definitions import batches_definition, table_definitions
 
 from local.__main__ import main
 from local.engines.export import export_tables

@@ -6,7 +6,7 @@ import random
 from typing import TYPE_CHECKING, Any
 
 from fairbox.batches.models import FailedItems, Leaf, Root
-from fairbox.codec.batches import item_of
+from fairbox.tables.batch_records import item_of
 from fairbox_pipeline import exports
 from fairbox_pipeline.frames import frame_of
 from fairbox_pipeline.transforms import batches

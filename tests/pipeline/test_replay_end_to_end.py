@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import boto3
 import pytest
 from fairbox import Outbox, Topic
-from fairbox.dynamodb.definitions import table_definitions
+from fairbox.tables.definitions import table_definitions
 from fairbox_pipeline.putting_back import BY, OF
 
 from tests.pipeline.writing import added, ended, uid, write

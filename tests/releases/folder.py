@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.aws.sqs_doorbells import decode, encode
 from fairbox.batches.ack_messages import pack
-from fairbox.codec.batches import read_record
-from fairbox.codec.dead_letters import read_dead
-from fairbox.codec.deferred_keys import read_deferred
-from fairbox.codec.hints import SHARDS_A_ROW, read_hint
-from fairbox.codec.key_claims import read_claims
-from fairbox.codec.ledger import read_ledger
-from fairbox.codec.messages import read_message
-from fairbox.codec.shards import is_shard_row, read_shard
-from fairbox.codec.stream_records import image_item
-from fairbox.codec.stream_records import read_record as read_change
-from fairbox.codec.topics import read_topics
 from fairbox.dispatch.ports import Doorbell
 from fairbox.model.messages import MessageRef
 from fairbox.model.receipts import Receipt
+from fairbox.tables.batch_records import read_record
+from fairbox.tables.dead_letters import read_dead
+from fairbox.tables.deferred_keys import read_deferred
+from fairbox.tables.hints import SHARDS_A_ROW, read_hint
+from fairbox.tables.key_claims import read_claims
+from fairbox.tables.ledger import read_ledger
+from fairbox.tables.shard_rows import is_shard_row, read_shard
+from fairbox.tables.stored_messages import read_message
+from fairbox.tables.stream_records import image_item
+from fairbox.tables.stream_records import read_record as read_change
+from fairbox.tables.topic_rows import read_topics
 from fairbox.testing.application import BATCHES, DELIVERIES, OUTBOX
 from fairbox.testing.streams import lambda_item
 

@@ -7,7 +7,7 @@ import random
 import zlib
 from typing import TYPE_CHECKING, Any, Final
 
-from fairbox.codec.stream_records import image_item
+from fairbox.tables.stream_records import image_item
 from fairbox.testing import ManualClock
 from fairbox.testing.application import BATCHES, OUTBOX, MemoryApplication
 

@@ -9,10 +9,10 @@ import pytest
 from fairbox import Message, NewerVersion, Subscription, Topic
 from fairbox.aws.sqs_doorbells import decode
 from fairbox.batches.ack_window import ack_messages
-from fairbox.codec.messages import read_message
-from fairbox.codec.shards import read_shard
 from fairbox.dispatch.ports import TAKEN
 from fairbox.errors import DeadLettersUnreadable
+from fairbox.tables.shard_rows import read_shard
+from fairbox.tables.stored_messages import read_message
 from fairbox.testing.application import BATCHES, DELIVERIES, OUTBOX
 
 from tests.releases.loading import UNKNOWN

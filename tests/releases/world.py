@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fairbox import Message, PartitionedQueue, RetryPolicy, Subscription, Topic
 from fairbox.batches.models import Request
-from fairbox.codec import batches as batch_codec
 from fairbox.dispatch.ports import TAKEN, Outcome
+from fairbox.tables import batch_records as batch_codec
 from fairbox.testing import ManualClock
 from fairbox.testing.application import BATCHES, OUTBOX, MemoryApplication
 
 if TYPE_CHECKING:
     from fairbox.model.messages import MessageRef
-    from fairbox.model.stored_messages import StoredMessage
+    from fairbox.tables.stored_messages import StoredMessage
 
 BEGUN: Final = 1_760_000_000.0
 SEED: Final = 20_251_009

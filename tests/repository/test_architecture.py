@@ -21,7 +21,7 @@ HANDLERS = sorted((LIBRARY / "functions").glob("[a-z]*.py"))
 PIPELINE = sorted((ROOT / "pipeline" / "fairbox_pipeline").rglob("*.py"))
 SIMULATION = sorted((ROOT / "simulation" / "fairbox_simulation").rglob("*.py"))
 SDK = {"boto3", "botocore"}
-ADAPTERS = {"dynamodb", "sdk", "aws", "destinations", "runtime", "testing", "doctor", "smoke"}
+ADAPTERS = {"tables", "sdk", "aws", "destinations", "runtime", "testing", "doctor", "smoke"}
 """Packages that may import the AWS SDK."""
 # attributes that could stand for nothing else; the engine in memory knows any table's keys
 KEYS = {"pk", "sk"}
@@ -30,7 +30,6 @@ KEYS = {"pk", "sk"}
 # what the request of a write is made of; modules that read such requests are named with it
 REQUEST = re.compile(r"TransactItems|\w*Expression|ExpressionAttribute(Names|Values)")
 REQUESTS = {
-    LIBRARY / "dynamodb",
     LIBRARY / "tables",
     LIBRARY / "inbox" / "inbox.py",  # for the consumer's own table
     LIBRARY / "testing",
@@ -121,11 +120,11 @@ def test_nothing_is_closed_by_del() -> None:
     assert list(closing) == []
 
 
-def test_only_the_codec_and_the_tables_spell_attribute_names() -> None:
+def test_only_the_tables_spell_attribute_names() -> None:
     found = [
         place_of(path, node)
         for path in MODULES
-        if not {"codec", "tables", "testing"} & set(path.relative_to(ROOT).parts)
+        if not {"tables", "testing"} & set(path.relative_to(ROOT).parts)
         for node in ast.walk(tree_of(path))
         if (isinstance(node, ast.Constant) and node.value in KEYS)
         or (isinstance(node, ast.Dict) and _is_item(node))

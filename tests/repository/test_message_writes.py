@@ -22,10 +22,10 @@ UNCONDITIONAL: Final = {
     "dead_letters.bury_action": "adds to lane `dead` what died before for other subscriptions",
     "dead_letters.bury_raw": "an unreadable item as it was, in lane `dead`: the same each time",
     "ledger.write": "a row of the ledger: a repetition overwrites itself",
-    "batches._action": "items of batches, each conditional unless its change is `plain`",
+    "batch_table._action": "items of batches, each conditional unless its change is `plain`",
     "topic_changes.change_update": "a counter of the version row, and the latest changes",
-    "topics._put_topic": "a topic's row, conditional on the row as it was read",
-    "topics._whole": "a subscription's row, written by administration alone",
+    "topic_rows._put_topic": "a topic's row, conditional on the row as it was read",
+    "topic_rows._whole": "a subscription's row, written by administration alone",
     "keys_aside.put": "a key that leaves the shard's row, in a transaction under its version",
     "shard_rows.settle": "a flag of a shard's row, set for good",
     "recounts.fence": "the fence of a recount, deleted by the next call; it is no message",
@@ -68,8 +68,7 @@ def _writes(names: set[str]) -> bool:
 def test_every_put_and_update_has_a_condition_or_its_reason() -> None:
     found = {
         site
-        for folder in ("dynamodb", "tables")
-        for path in (LIBRARY / folder).glob("*.py")
+        for path in (LIBRARY / "tables").glob("*.py")
         for site in unconditional(path.read_text(encoding="utf-8"), path.stem)
     }
     assert found == set(UNCONDITIONAL)

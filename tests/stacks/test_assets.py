@@ -118,7 +118,7 @@ def test_the_layer_holds_what_functions_run_and_nothing_else(built: tuple[Path, 
     wanted = {path.relative_to(ROOT / assets.LIBRARY) for path in assets.shipped_files(ROOT)}
     assert files == wanted
     packages = {path.parts[1] for path in files if len(path.parts) > 2}
-    assert packages >= {"api", "client", "dispatch", "dynamodb", "runtime"}
+    assert packages >= {"api", "client", "dispatch", "runtime", "tables"}
     assert not packages & {"cli", "doctor", "testing", "simulation"}
     assert {path.parts[0] for path in files} == {"fairbox"}
 

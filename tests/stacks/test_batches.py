@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fairbox.batches.models import FailedItems, Leaf, Node, Root
-from fairbox.codec.batches import item_of, read_image
+from fairbox.tables.batch_records import item_of, read_image
 from fairbox.testing.streams import lambda_item
 
 from local.triggers.filters import compile_pattern

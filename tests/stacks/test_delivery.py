@@ -6,7 +6,9 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fairbox import codec
+from fairbox.tables.keys import PK, SK
+from fairbox.tables.shard_rows import READY_COUNT
+from fairbox.tables.stored_messages import SIZE
 from fairbox.testing.doorbell_queues import QUEUES
 
 from local.triggers.filters import compile_pattern
@@ -76,14 +78,14 @@ def test_the_relay_takes_a_hundred_records_at_once_and_waits_for_none(assembly: 
     assert mapping["MaximumRecordAgeInSeconds"] == 3600
 
 
-MESSAGE = {codec.SIZE: {"N": "17"}}
-SHARD_ROW = {codec.READY_COUNT: {"N": "1"}}
+MESSAGE = {SIZE: {"N": "17"}}
+SHARD_ROW = {READY_COUNT: {"N": "1"}}
 
 
 def record(
     lane: str, *, new: Mapping[str, Any] | None = None, old: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    keys = {codec.PK: {"S": f"{lane}#orders#0#3"}, codec.SK: {"S": "0198f"}}
+    keys = {PK: {"S": f"{lane}#orders#0#3"}, SK: {"S": "0198f"}}
     images = {"NewImage": new, "OldImage": old}
     given = {name: {**keys, **image} for name, image in images.items() if image is not None}
     return {"dynamodb": {"Keys": keys, "SequenceNumber": "1", **given}}

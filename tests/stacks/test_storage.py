@@ -5,12 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fairbox import codec
 from fairbox.aws.s3_archive import WAITING
 from fairbox.batches.models import Root
-from fairbox.codec import attributes as attr
-from fairbox.codec import batches as batch_codec
-from fairbox.dynamodb.definitions import batches_definition
+from fairbox.tables import batch_records as batch_codec
+from fairbox.tables.definitions import batches_definition
+from fairbox.tables.keys import EXPIRES_AT, PK, SK
+from fairbox.tables.ledger import DELIVERED_INDEX, LEDGER_DAY, LEDGER_TIME
+from fairbox.tables.shard_rows import (
+    BUCKET,
+    LATER_COUNT,
+    LATER_DEATHS,
+    LOOK_AT,
+    OUTSTANDING_INDEX,
+    PURGED_DEAD,
+    READY_COUNT,
+    READY_DEATHS,
+)
 from fairbox_cdk.components.archive import ageing
 from fairbox_cdk.config import Config
 
@@ -91,29 +101,29 @@ def test_the_outstanding_index_finds_shards_by_the_time_to_look_at_them(
 ) -> None:
     outbox = table(assembly, "Outbox")
     (index,) = outbox["GlobalSecondaryIndexes"]
-    assert index["IndexName"] == codec.OUTSTANDING_INDEX
-    assert keys(index["KeySchema"]) == {"HASH": codec.BUCKET, "RANGE": codec.LOOK_AT}
+    assert index["IndexName"] == OUTSTANDING_INDEX
+    assert keys(index["KeySchema"]) == {"HASH": BUCKET, "RANGE": LOOK_AT}
     assert index["Projection"]["ProjectionType"] == "INCLUDE"
     assert set(index["Projection"]["NonKeyAttributes"]) == {
-        codec.READY_COUNT,
-        codec.LATER_COUNT,
-        codec.READY_DEATHS,
-        codec.LATER_DEATHS,
-        attr.PURGED_DEAD,
+        READY_COUNT,
+        LATER_COUNT,
+        READY_DEATHS,
+        LATER_DEATHS,
+        PURGED_DEAD,
     }
     types = {one["AttributeName"]: one["AttributeType"] for one in outbox["AttributeDefinitions"]}
-    assert types == {codec.PK: "S", codec.SK: "S", codec.BUCKET: "S", codec.LOOK_AT: "N"}
+    assert types == {PK: "S", SK: "S", BUCKET: "S", LOOK_AT: "N"}
 
 
 def test_the_deliveries_expire_and_are_found_by_day_and_time(assembly: Assembly) -> None:
     deliveries = table(assembly, "Deliveries")
     assert deliveries["TimeToLiveSpecification"] == {
-        "AttributeName": codec.EXPIRES_AT,
+        "AttributeName": EXPIRES_AT,
         "Enabled": True,
     }
     (index,) = deliveries["GlobalSecondaryIndexes"]
-    assert index["IndexName"] == codec.DELIVERED_INDEX
-    assert keys(index["KeySchema"]) == {"HASH": codec.LEDGER_DAY, "RANGE": codec.LEDGER_TIME}
+    assert index["IndexName"] == DELIVERED_INDEX
+    assert keys(index["KeySchema"]) == {"HASH": LEDGER_DAY, "RANGE": LEDGER_TIME}
     assert index["Projection"] == {"ProjectionType": "KEYS_ONLY"}
 
 

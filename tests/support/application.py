@@ -12,10 +12,10 @@ from fairbox.testing import CostMeter, FaultyDynamoDB
 from fairbox.testing.application import DELIVERIES, OUTBOX, MemoryApplication
 
 if TYPE_CHECKING:
-    from fairbox.codec.keys import Item
     from fairbox.dispatch.ports import Doorbell
     from fairbox.model.messages import MessageRef
-    from fairbox.model.stored_messages import ShardRow
+    from fairbox.tables.keys import Item
+    from fairbox.tables.shard_rows import ShardRow
     from fairbox.testing.application import MemoryDestination
 
 REFUSED = Outcome("refused", "no")

@@ -9,7 +9,7 @@ from typing import Any
 
 from fairbox import Batches, Outbox
 from fairbox.batches.models import COMPLETED_TOPIC
-from fairbox.dynamodb.definitions import batches_definition, table_definitions
+from fairbox.tables.definitions import batches_definition, table_definitions
 
 _numbers = itertools.count()
 

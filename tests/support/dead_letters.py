@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fairbox.codec.messages import read_message
 from fairbox.dispatch.ports import TAKEN
+from fairbox.tables.stored_messages import read_message
 from fairbox.testing.application import BATCHES
 
 from tests.support.application import POISONED, App
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fairbox import MessageRef
-    from fairbox.model.stored_messages import StoredMessage
+    from fairbox.tables.stored_messages import StoredMessage
 
 
 def opened(app: App, count: int = 1) -> tuple[str, list[str]]:

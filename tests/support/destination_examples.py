@@ -9,7 +9,7 @@ import boto3
 from botocore.config import Config
 from botocore.stub import Stubber
 from fairbox.model.messages import Message, MessageRef
-from fairbox.model.stored_messages import Offloaded, StoredMessage
+from fairbox.tables.stored_messages import Offloaded, StoredMessage
 
 ACCOUNT = "123456789012"
 TIME = 1_764_000_000

@@ -20,7 +20,7 @@ from tests.support.destination_examples import ACCOUNT
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fairbox.model.stored_messages import StoredMessage
+    from fairbox.tables.stored_messages import StoredMessage
 
 
 class Aws:

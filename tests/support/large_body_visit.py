@@ -19,8 +19,8 @@ from fairbox.destinations.factory import DestinationFactory
 from fairbox.dispatch.dispatcher import Dispatcher, run_concurrently
 from fairbox.model.clock import SystemClock
 from fairbox.model.messages import Message, MessageRef
-from fairbox.model.stored_messages import Offloaded, StoredMessage
 from fairbox.sdk.clients import make_client
+from fairbox.tables.stored_messages import Offloaded, StoredMessage
 from fairbox.testing.application import MemoryApplication
 
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from fairbox import Message, MessageRef, Outbox, Topic
 from fairbox.dispatch.stream.marking import Marking
-from fairbox.dynamodb.definitions import table_definitions
 from fairbox.model.ids import IdGenerator
+from fairbox.tables.definitions import table_definitions
 from fairbox.testing import ManualClock
 from fairbox.testing.application import MemoryArchive, MemoryBodies
 from fairbox.testing.doorbell_queues import DoorbellQueues

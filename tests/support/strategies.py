@@ -6,12 +6,13 @@ import uuid
 from dataclasses import replace
 
 from fairbox import Delivery, Message, MessageRef, RetryPolicy, Subscription, Topic
-from fairbox.model.deferred_keys import NAME_BYTES, DeferredKey
 from fairbox.model.epochs import Epoch
-from fairbox.model.key_claims import KEY_BYTES
 from fairbox.model.messages import check_text
-from fairbox.model.stored_messages import Failure, ShardRow, StoredMessage, SubscriptionState
 from fairbox.model.topics import Ordering, Partition, TopicState
+from fairbox.tables.deferred_keys import NAME_BYTES, DeferredKey
+from fairbox.tables.key_claims import KEY_BYTES
+from fairbox.tables.shard_rows import ShardRow
+from fairbox.tables.stored_messages import Failure, StoredMessage, SubscriptionState
 from hypothesis import strategies as st
 
 LATEST = 253_402_300_799_000

@@ -21,7 +21,7 @@ from fairbox.batches.models import (
     node_of,
     slot_of,
 )
-from fairbox.codec.batches import read_record
+from fairbox.tables.batch_records import read_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -7,15 +7,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from fairbox import Message, RetryPolicy, Topic
-from fairbox.codec.messages import read_message
 from fairbox.destinations.topic import PulledTopic, add_to_topic
 from fairbox.errors import StaleReceipt
+from fairbox.tables.stored_messages import read_message
 from fairbox.testing.application import OUTBOX, MemoryApplication
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from fairbox.model.stored_messages import StoredMessage
+    from fairbox.tables.stored_messages import StoredMessage
 
     from fairbox_simulation.chaos import Chaos
 

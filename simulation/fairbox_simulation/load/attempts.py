@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from fairbox import RetryPolicy, Topic
-from fairbox.codec.messages import read_message
+from fairbox.tables.stored_messages import read_message
 from fairbox.testing.application import DELIVERIES
 
 from fairbox_simulation.load.destinations import REFUSED

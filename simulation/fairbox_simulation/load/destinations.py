@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Sequence
 
-    from fairbox.model.stored_messages import StoredMessage
+    from fairbox.tables.stored_messages import StoredMessage
 
     from fairbox_simulation.load.timeline import Timeline
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.aws.doorbell_records import answer_doorbells
 from fairbox.aws.sqs_doorbells import decode
-from fairbox.codec import SIZE
 from fairbox.dispatch.dispatcher import Dispatcher
 from fairbox.dispatch.maintenance.sweep import Sweep
 from fairbox.dispatch.relay import Relay
 from fairbox.dispatch.visits import Visits
-from fairbox.dynamodb.tables import Tables
 from fairbox.errors import FairboxError
+from fairbox.tables.stored_messages import SIZE
+from fairbox.tables.tables import Tables
 from fairbox.testing.application import BATCHES, DELIVERIES, OUTBOX
 from fairbox.testing.doorbell_queues import APART, LATER, NOW
 from fairbox.testing.faults import OPERATIONS

@@ -65,7 +65,7 @@ class Threads:
         return FunctionType(shipped.__code__, names, shipped.__name__)
 
     def run_all(self, calls: Sequence[Callable[[], object]]) -> None:
-        """Make independent calls sixteen at a time, as `fairbox.dispatch.calls.in_threads`."""
+        """Make independent calls sixteen at a time, as `fairbox.dispatch.parallel.in_threads`."""
         left = deque(calls)
 
         def work() -> None:

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 from aws_cdk import Aws
 from aws_cdk import aws_iam as iam
-from fairbox import codec
-from fairbox.codec import attributes as attr
-from fairbox.codec import batches as batch_codec
 from fairbox.model.deployment import FEEDS_PART, STACK_PARTS, parameter_of
+from fairbox.tables import batch_records as batch_codec
+from fairbox.tables.keys import CONFIG, PK, SK
+from fairbox.tables.ledger import DELIVERED_INDEX
+from fairbox.tables.shard_rows import LATER_COUNT, OUTSTANDING_INDEX, READY_COUNT
 
 from fairbox_cdk.components.nag import wildcard_finding, wildcard_route_finding
 from fairbox_cdk.components.permissions import PUBLISH_ITEMS, Permission
@@ -56,7 +57,7 @@ def producer(of: Resources) -> list[Permission]:
     """Publish, singly, in bulk and in transactions; list topics, and nothing else."""
     return [
         _read_variables(of),
-        _rows("ReadTopics", of.outbox, ("Query",), attr.CONFIG),
+        _rows("ReadTopics", of.outbox, ("Query",), CONFIG),
         # what a put replaces it could return
         _rows(
             "Publish",
@@ -100,7 +101,7 @@ def consumer(of: Resources, topic: str = "") -> list[Permission]:
     )
     return [
         _read_variables(of),
-        _rows("ReadTopics", of.outbox, ("Query", "GetItem"), attr.CONFIG),
+        _rows("ReadTopics", of.outbox, ("Query", "GetItem"), CONFIG),
         _rows(
             "ReceiveAndSettle",
             of.outbox,
@@ -209,7 +210,7 @@ def _publish_to_feeds(of: Resources) -> list[Permission]:
     if of.feeds is None:
         return []
     return [
-        _rows("ReadFeeds", of.feeds.table, ("GetItem",), attr.CONFIG),
+        _rows("ReadFeeds", of.feeds.table, ("GetItem",), CONFIG),
         _rows("PublishToFeeds", of.feeds.table, ("Query", "PutItem", "UpdateItem"), TOPICS),
         _api("PublishToFeedsOverHttp", of, ("POST", "/feeds/*")),
     ]
@@ -220,7 +221,7 @@ def _read_feeds(of: Resources) -> list[Permission]:
     if of.feeds is None:
         return []
     return [
-        _rows("ReadFeeds", of.feeds.table, ("GetItem", "Query"), attr.CONFIG, TOPICS),
+        _rows("ReadFeeds", of.feeds.table, ("GetItem", "Query"), CONFIG, TOPICS),
         _statement("DescribeFeeds", _dynamodb(*_DESCRIPTIONS), of.feeds.table.table_arn),
     ]
 
@@ -348,7 +349,7 @@ def _rows(
 def _counts(sid: str, table: dynamodb.ITable) -> Permission:
     """Read the counts of shards: from items that hold more, only these attributes."""
     permission = _rows(sid, table, ("BatchGetItem",), LANES[0])
-    attributes = [attr.PK, attr.SK, attr.READY_COUNT, attr.LATER_COUNT]
+    attributes = [PK, SK, READY_COUNT, LATER_COUNT]
     for operator, key, value in (
         ("ForAllValues:StringEquals", "dynamodb:Attributes", attributes),
         ("StringEqualsIfExists", "dynamodb:Select", "SPECIFIC_ATTRIBUTES"),
@@ -364,8 +365,8 @@ def _tables(of: Resources) -> tuple[str, ...]:
 
 def _indexes(of: Resources) -> tuple[str, ...]:
     return (
-        f"{of.outbox.table_arn}/index/{codec.OUTSTANDING_INDEX}",
-        f"{of.deliveries.table_arn}/index/{codec.DELIVERED_INDEX}",
+        f"{of.outbox.table_arn}/index/{OUTSTANDING_INDEX}",
+        f"{of.deliveries.table_arn}/index/{DELIVERED_INDEX}",
         f"{of.batches.table_arn}/index/{batch_codec.OPEN_BATCHES_INDEX}",
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from aws_cdk import aws_dynamodb as dynamodb
-from fairbox import codec
+from fairbox.tables.keys import PK, SK
 
 from fairbox_cdk.components.retention import removal_policy
 
@@ -32,8 +32,8 @@ def paid_by_request(
     return dynamodb.Table(
         scope,
         id_,
-        partition_key=dynamodb.Attribute(name=codec.PK, type=STRING),
-        sort_key=dynamodb.Attribute(name=codec.SK, type=STRING),
+        partition_key=dynamodb.Attribute(name=PK, type=STRING),
+        sort_key=dynamodb.Attribute(name=SK, type=STRING),
         billing_mode=dynamodb.BillingMode.PAY_PER_REQUEST,
         encryption=(
             dynamodb.TableEncryption.CUSTOMER_MANAGED if key else dynamodb.TableEncryption.DEFAULT

@@ -10,12 +10,11 @@ from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
-from fairbox import codec
 from fairbox.batches.models import ENDED
-from fairbox.codec import batches as batch_codec
-from fairbox.codec.attributes import HEAD
-from fairbox.codec.keys import HEARTBEATS
+from fairbox.tables import batch_records as batch_codec
 from fairbox.tables.feed_topics import FIRST
+from fairbox.tables.keys import HEAD, HEARTBEATS, PK, SK
+from fairbox.tables.stored_messages import SIZE
 
 from fairbox_cdk.components import permissions as may
 
@@ -32,19 +31,19 @@ Pattern = dict[str, Any]
 
 _PARTIAL: Final = ["ReportBatchItemFailures"]
 _NUMBER: Final[Pattern] = {"N": [{"exists": True}]}
-_ANY: Final[Pattern] = {codec.SIZE: _NUMBER}
-_NONE: Final[Pattern] = {codec.SIZE: {"N": [{"exists": False}]}}
+_ANY: Final[Pattern] = {SIZE: _NUMBER}
+_NONE: Final[Pattern] = {SIZE: {"N": [{"exists": False}]}}
 
 
 def inserted(lane: str) -> Pattern:
     """Return a filter of stream records: a message that entered `lane`."""
-    keys = {codec.PK: {"S": [{"prefix": f"{lane}#"}]}}
+    keys = {PK: {"S": [{"prefix": f"{lane}#"}]}}
     return {"dynamodb": {"Keys": keys, "NewImage": _ANY, "OldImage": _NONE}}
 
 
 def heartbeat() -> Pattern:
     """Return a filter of stream records: the row that `count_outstanding` writes each minute."""
-    return {"dynamodb": {"Keys": {codec.PK: {"S": [HEARTBEATS]}}}}
+    return {"dynamodb": {"Keys": {PK: {"S": [HEARTBEATS]}}}}
 
 
 def any_message() -> list[Pattern]:
@@ -56,19 +55,19 @@ def emptied_or_ended() -> list[Pattern]:
     """Return filters of the batches' stream: what was emptied, ended, or has first failed items."""
     absent = [{"exists": False}]
     root = {
-        codec.SK: {"S": [batch_codec.ROOT_SK]},
+        SK: {"S": [batch_codec.ROOT_SK]},
         batch_codec.STATE: {"S": sorted(ENDED)},
         batch_codec.NOTIFIED: {"BOOL": absent},
         batch_codec.ERASED: {"N": absent},
     }
     emptied = {batch_codec.COUNT: {"N": ["0"]}}
-    died = {codec.SK: {"S": [batch_codec.FAILED_SK]}, batch_codec.VERSION: {"N": ["1"]}}
+    died = {SK: {"S": [batch_codec.FAILED_SK]}, batch_codec.VERSION: {"N": ["1"]}}
     return [{"dynamodb": {"NewImage": image}} for image in (emptied, root, died)]
 
 
 def grown_head() -> Pattern:
     """Return a filter of the feeds' stream: the head of a topic, which grows with each write."""
-    return {"dynamodb": {"Keys": {codec.SK: {"S": [HEAD]}}, "NewImage": {FIRST: _NUMBER}}}
+    return {"dynamodb": {"Keys": {SK: {"S": [HEAD]}}, "NewImage": {FIRST: _NUMBER}}}
 
 
 class StreamTrigger(Construct):

@@ -11,11 +11,10 @@ import pytest
 from fairbox import Message, Unreadable
 from fairbox.aws import s3_bodies as adapter
 from fairbox.aws.s3_bodies import S3Bodies
-from fairbox.codec import attributes as attr
-from fairbox.codec.messages import message_item, read_message
 from fairbox.errors import InvalidInput, Unavailable
 from fairbox.model.bodies import compress, decompress
 from fairbox.model.messages import MAX_BODY_BYTES, MessageRef
+from fairbox.tables.stored_messages import OFFLOADED, message_item, read_message
 
 MIB = 1024 * 1024
 
@@ -40,7 +39,7 @@ def offloaded(address: str) -> dict[str, Any]:
     ref = MessageRef("orders", 0, 0, message.id)
     item, body = message_item(message, ref, bucket="bodies")
     assert body is not None
-    return item | {attr.OFFLOADED: {"S": address.format(id=message.id)}}
+    return item | {OFFLOADED: {"S": address.format(id=message.id)}}
 
 
 @pytest.mark.parametrize(

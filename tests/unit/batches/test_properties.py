@@ -18,8 +18,8 @@ from fairbox.batches.models import (
     ones,
     slot_of,
 )
-from fairbox.codec.batches import item_of, read_record
 from fairbox.model.ids import ItemId, parse_item
+from fairbox.tables.batch_records import item_of, read_record
 from fairbox.testing.application import MemoryApplication
 from fairbox_simulation.batches.invariants import broken
 from hypothesis import HealthCheck, given, settings

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from fairbox import BodyTooLarge, Message, Outbox, Subscription, Topic
 from fairbox.client.body_limits import ALWAYS_FIT
-from fairbox.codec.messages import read_message
 from fairbox.destinations.body_limits import excess
 from fairbox.destinations.sns import Sns
 from fairbox.model.bodies import ARCHIVED_UP_TO
 from fairbox.model.ids import IdGenerator
 from fairbox.model.topics import SCHEMES
+from fairbox.tables.stored_messages import read_message
 from fairbox.testing import ManualClock
 from fairbox.testing.application import DELIVERIES, OUTBOX
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from fairbox import InvalidInput, KeyErasure, Topic, UnknownTopic
-from fairbox.codec import attributes as attr
+from fairbox.tables.stored_messages import PARTITION_KEY
 from fairbox.testing.application import DELIVERIES, OUTBOX
 
 from tests.support.application import App
@@ -22,8 +22,8 @@ def keys(app: App) -> Iterator[str]:
     """Yield the partition keys that lie in the tables."""
     for table in (OUTBOX, DELIVERIES):
         for item in app.engine.items(table):
-            if attr.PARTITION_KEY in item:
-                yield item[attr.PARTITION_KEY]["S"]
+            if PARTITION_KEY in item:
+                yield item[PARTITION_KEY]["S"]
 
 
 @pytest.fixture

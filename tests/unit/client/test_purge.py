@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fairbox import InvalidInput, Message, MessageRef, MessagesNotFound, UnknownTopic
-from fairbox.codec.messages import read_message
 from fairbox.dispatch.ports import TAKEN
+from fairbox.tables.stored_messages import read_message
 from fairbox.testing import Fault, FaultyDynamoDB
 from fairbox.testing.application import DELIVERIES, OUTBOX
 
@@ -16,7 +16,7 @@ from tests.support.application import POISONED, REFUSED, THROTTLED, App
 from tests.support.dead_letters import ids, killed, lying, opened
 
 if TYPE_CHECKING:
-    from fairbox.model.stored_messages import DeadLetter
+    from fairbox.tables.dead_letters import DeadLetter
 
 
 def names(refs: list[MessageRef]) -> list[str]:

@@ -19,9 +19,9 @@ from fairbox import (
     UnknownTopic,
 )
 from fairbox.client.outbox import Outbox
-from fairbox.codec.messages import read_message
 from fairbox.dispatch.ports import TAKEN
-from fairbox.dynamodb.tables import Tables
+from fairbox.tables.stored_messages import read_message
+from fairbox.tables.tables import Tables
 from fairbox.testing.application import BATCHES, DELIVERIES, OUTBOX
 
 from tests.support.application import POISONED, REFUSED, THROTTLED, App
@@ -30,7 +30,8 @@ from tests.support.dead_letters import Between, ids, killed, lying, opened, rais
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fairbox.model.stored_messages import DeadLetter, StoredMessage
+    from fairbox.tables.dead_letters import DeadLetter
+    from fairbox.tables.stored_messages import StoredMessage
 
 
 def redriven(app: App) -> list[StoredMessage]:

@@ -16,9 +16,9 @@ from fairbox import (
     UnknownTopic,
 )
 from fairbox.client.outbox import Outbox
-from fairbox.codec.messages import read_message
 from fairbox.destinations.topic import add_to_topic
-from fairbox.dynamodb.message_inserts import NewMessage
+from fairbox.tables.message_inserts import NewMessage
+from fairbox.tables.stored_messages import read_message
 from fairbox.testing.application import OUTBOX
 
 from tests.support.application import App

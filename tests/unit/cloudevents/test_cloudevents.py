@@ -19,7 +19,7 @@ from fairbox.cloudevents import (
 )
 from fairbox.errors import InvalidInput
 from fairbox.model.messages import Message
-from fairbox.model.stored_messages import Offloaded
+from fairbox.tables.stored_messages import Offloaded
 from hypothesis import given
 from hypothesis import strategies as st
 

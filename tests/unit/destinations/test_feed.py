@@ -11,10 +11,10 @@ from fairbox import BodyTooLarge, Feed, InvalidInput, Message, RetryPolicy, Subs
 from fairbox.destinations import DestinationFactory
 from fairbox.destinations.feed import PublishedFeed
 from fairbox.dispatch.ports import TAKEN, Outcome
-from fairbox.dynamodb.calls import Calls
 from fairbox.model.feeds import MAX_BODY
-from fairbox.model.stored_messages import Offloaded
+from fairbox.tables.calls import Calls
 from fairbox.tables.feed_topics import FeedTopics
+from fairbox.tables.stored_messages import Offloaded
 from fairbox.testing import CostMeter, FaultyDynamoDB
 from fairbox.testing.application import FEEDS, MemoryApplication
 from fairbox.testing.faults import Fault

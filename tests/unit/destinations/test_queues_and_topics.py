@@ -18,7 +18,7 @@ from fairbox.destinations.sns import Sns
 from fairbox.destinations.sqs import Sqs
 from fairbox.dispatch.ports import TAKEN, Outcome
 from fairbox.errors import InvalidInput
-from fairbox.model.stored_messages import Offloaded
+from fairbox.tables.stored_messages import Offloaded
 from moto import mock_aws
 
 from tests.support.destination_examples import ACCOUNT, client, stored, stubbed

@@ -15,7 +15,7 @@ from fairbox.destinations.lambda_ import Lambda
 from fairbox.destinations.topic import PulledTopic
 from fairbox.dispatch.ports import TAKEN, Outcome
 from fairbox.errors import InvalidInput, Throttled, TopicIsPushed, Unavailable
-from fairbox.model.stored_messages import Offloaded
+from fairbox.tables.stored_messages import Offloaded
 from moto import mock_aws
 
 from tests.support.destination_examples import ACCOUNT, client, stored, stubbed

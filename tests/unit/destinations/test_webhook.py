@@ -22,7 +22,7 @@ from fairbox.destinations.signatures import parse_secret, signed_headers
 from fairbox.destinations.webhook import Webhook
 from fairbox.dispatch.ports import TAKEN, Outcome
 from fairbox.errors import InvalidInput, NotConfigured, Unavailable
-from fairbox.model.stored_messages import Offloaded
+from fairbox.tables.stored_messages import Offloaded
 
 from tests.support.destination_examples import TIME, FixedClock, stored
 from tests.support.webhook_server import OK, Server, contexts, status

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 from fairbox import Message
-from fairbox.codec.messages import read_message
 from fairbox.dispatch.dispatcher import Dispatcher, run_sequentially
 from fairbox.dispatch.ports import TAKEN, Outcome
+from fairbox.tables.stored_messages import read_message
 from fairbox.testing.application import OUTBOX
 
 from tests.support.application import REFUSED, THROTTLED, App
 
 if TYPE_CHECKING:
-    from fairbox.model.stored_messages import StoredMessage
+    from fairbox.tables.stored_messages import StoredMessage
 
 
 def test_on_the_happy_path_a_message_costs_one_delete_and_no_other_write() -> None:

@@ -7,22 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fairbox import RetryPolicy, Subscription, TopicConflict
-from fairbox.codec.failures import LEAST_TEXT, bare, fitted
-from fairbox.codec.item_size import item_size
-from fairbox.codec.keys import message_key
-from fairbox.codec.messages import read_message, states_value
 from fairbox.dispatch.ports import Outcome
 from fairbox.model.bodies import OFFLOAD_OVER
 from fairbox.model.messages import MAX_HEADERS_BYTES
-from fairbox.model.stored_messages import Failure, SubscriptionState
 from fairbox.model.topics import MAX_SUBSCRIPTIONS
+from fairbox.tables.item_size import item_size
+from fairbox.tables.keys import message_key
+from fairbox.tables.message_failures import LEAST_TEXT, bare, fitted
+from fairbox.tables.stored_messages import Failure, SubscriptionState, read_message, states_value
 from fairbox.testing.application import DELIVERIES, OUTBOX
 from fairbox.testing.tables import MAX_ITEM
 
 from tests.support.application import App
 
 if TYPE_CHECKING:
-    from fairbox.codec.keys import Item
+    from fairbox.tables.keys import Item
 
 
 def random_bytes(count: int) -> bytes:

@@ -19,8 +19,8 @@ from fairbox.testing.application import MemoryDestination
 from tests.support.visit_workers import VisitWorkers
 
 if TYPE_CHECKING:
-    from fairbox.dynamodb.lanes import ShardPage
-    from fairbox.model.stored_messages import StoredMessage
+    from fairbox.tables.lanes import ShardPage
+    from fairbox.tables.stored_messages import StoredMessage
 
 ANSWER: Final = 2.0  # s a call
 SECONDS: Final = 28.0  # one visit after the other

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from botocore.exceptions import ReadTimeoutError
 from fairbox import NotConfigured
-from fairbox.codec.messages import read_message
 from fairbox.dispatch.ports import TAKEN
-from fairbox.dynamodb.burials import Burials
+from fairbox.tables.burials import Burials
+from fairbox.tables.stored_messages import read_message
 from fairbox.testing.application import BATCHES, DELIVERIES, OUTBOX
 
 from tests.support.application import REFUSED, THROTTLED, App

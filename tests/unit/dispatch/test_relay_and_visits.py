@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 from fairbox import Message
-from fairbox.codec import attributes as attr
 from fairbox.dispatch.ports import TAKEN, Doorbell, Outcome
 from fairbox.dispatch.relay import QUANTUM_MESSAGES, Relay
+from fairbox.tables.stored_messages import RAW, REASON
 
 from tests.support.application import REFUSED, App
 
 if TYPE_CHECKING:
     from fairbox.dispatch.visits import Visits
-    from fairbox.model.stored_messages import StoredMessage
+    from fairbox.tables.stored_messages import StoredMessage
 
 
 def relayed(app: App) -> Relay:
@@ -172,8 +172,8 @@ def test_an_unreadable_record_is_buried_with_its_reason_and_stops_nobody() -> No
     assert report.unreadable == 1
     assert len(app.at("a").ids) == 2
     (dead,) = app.dead()
-    assert "00ff" in dead[attr.RAW]["S"]
-    assert dead[attr.REASON]["S"]
+    assert "00ff" in dead[RAW]["S"]
+    assert dead[REASON]["S"]
     assert app.lying() == []
     app.run(1)
     assert (app.row().ready, app.row().dead) == (0, 1)

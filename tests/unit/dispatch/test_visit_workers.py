@@ -12,7 +12,7 @@ from fairbox.testing.application import MemoryDestination
 from tests.support.visit_workers import VisitWorkers
 
 if TYPE_CHECKING:
-    from fairbox.model.stored_messages import StoredMessage
+    from fairbox.tables.stored_messages import StoredMessage
 
 SLOW: Final = 30  # topics with a webhook of two seconds
 SLOW_RATE: Final = 0.3  # messages a second of each of them: 18 workers' work in all

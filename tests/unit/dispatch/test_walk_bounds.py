@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 from fairbox import Message, RetryPolicy, Subscription
 from fairbox.dispatch.ports import TAKEN, Doorbell, Outcome
-from fairbox.model.walk_positions import Places, audience_text
+from fairbox.tables.walk_positions import Places, audience_text
 
 from tests.support.application import App
 
 if TYPE_CHECKING:
-    from fairbox.model.stored_messages import StoredMessage
+    from fairbox.tables.stored_messages import StoredMessage
 
 HOUR = 3600
 SHARD = ("orders", 0, 0)

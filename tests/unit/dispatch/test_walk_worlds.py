@@ -16,7 +16,7 @@ from tests.support.application import App
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fairbox.model.stored_messages import StoredMessage
+    from fairbox.tables.stored_messages import StoredMessage
 
 HOUR = 3600
 NAMES = "abcde"

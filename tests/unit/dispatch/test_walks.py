@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from fairbox import RetryPolicy, Subscription
 from fairbox.dispatch.ports import TAKEN, Doorbell, Outcome
-from fairbox.model.walk_positions import Places, audience_text
+from fairbox.tables.walk_positions import Places, audience_text
 from fairbox.testing import Fault
 
 from tests.support.application import App

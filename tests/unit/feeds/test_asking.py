@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from fairbox import Feed
-from fairbox.dynamodb.calls import Calls
 from fairbox.feeds.asking import Asking
 from fairbox.feeds.requests import Requests
+from fairbox.tables.calls import Calls
 from fairbox.tables.feed_connections import Connection, FeedConnections
 from fairbox.tables.feed_leases import LEASE_SECONDS
 from fairbox.testing import CostMeter

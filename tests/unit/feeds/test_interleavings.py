@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fairbox import Feed, Feeds
-from fairbox.dynamodb.definitions import feeds_definition
+from fairbox.tables.definitions import feeds_definition
 from fairbox.tables.feed_topics import EMPTY, MESSAGES, Bundle, of_item, topic_pk
 from fairbox.testing import ManualClock, MemoryDynamoDB
 

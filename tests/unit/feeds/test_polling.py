@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from botocore.exceptions import ClientError
 from fairbox import Feed, FeedFull
-from fairbox.dynamodb.calls import Calls
 from fairbox.feeds.asking import Asking
 from fairbox.feeds.polling import Polling
 from fairbox.feeds.tokens import make_token
+from fairbox.tables.calls import Calls
 from fairbox.tables.feed_connections import FeedConnections
 from fairbox.tables.feed_polls import FeedPolls
 from fairbox.testing import CostMeter

@@ -18,11 +18,11 @@ from fairbox import (
     Throttled,
     Unreadable,
 )
-from fairbox.codec.keys import key
 from fairbox.feeds.messages import bundles_of, text_of
 from fairbox.settings import Settings
 from fairbox.tables import feed_connections as connections
 from fairbox.tables import feed_topics, feeds
+from fairbox.tables.keys import key
 from fairbox.testing import CostMeter, Fault, FaultyDynamoDB
 from fairbox.testing.application import FEEDS, MemoryApplication
 

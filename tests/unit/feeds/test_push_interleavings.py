@@ -11,14 +11,14 @@ import pytest
 from fairbox import Feed, Feeds, Throttled
 from fairbox.aws.feed_sockets import FeedSockets
 from fairbox.client.feed_positions import FeedPositions
-from fairbox.dispatch.calls import one_by_one
-from fairbox.dynamodb.calls import Calls
-from fairbox.dynamodb.definitions import feeds_definition
+from fairbox.dispatch.parallel import one_by_one
 from fairbox.feeds.asking import Asking
 from fairbox.feeds.posting import Posting
 from fairbox.feeds.pushing import Pushing
 from fairbox.feeds.requests import Requests
 from fairbox.feeds.ringing import Doorbell, Ringing
+from fairbox.tables.calls import Calls
+from fairbox.tables.definitions import feeds_definition
 from fairbox.tables.feed_connections import Connection, FeedConnections
 from fairbox.tables.feed_leases import FeedLeases
 from fairbox.tables.feed_topics import FeedTopics, acknowledged_of

@@ -13,7 +13,7 @@ from fairbox.errors import InvalidInput, NotConfigured
 from fairbox.inbox import Event, Inbox
 from fairbox.model.ids import new_id
 from fairbox.model.signatures import parse_secret, signed_headers
-from fairbox.model.stored_messages import Offloaded
+from fairbox.tables.stored_messages import Offloaded
 
 from tests.support import lambda_events
 from tests.support.destination_examples import TIME, FixedClock, stored
@@ -22,7 +22,7 @@ from tests.support.webhook_server import Server
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fairbox.model.stored_messages import StoredMessage
+    from fairbox.tables.stored_messages import StoredMessage
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 OLD = "whsec_" + base64.b64encode(b"x" * 32).decode()
@@ -222,7 +222,7 @@ class TestRequests:
 def test_importing_the_inbox_imports_no_sdk_and_no_client() -> None:
     code = (
         "import sys, fairbox.inbox\n"
-        "heavy = {'boto3', 'botocore', 'pydantic', 'urllib3', 'fairbox.client', 'fairbox.codec'}\n"
+        "heavy = {'boto3', 'botocore', 'pydantic', 'urllib3', 'fairbox.client', 'fairbox.tables'}\n"
         "print(heavy & set(sys.modules), len([m for m in sys.modules if m[:7] == 'fairbox']))"
     )
     done = subprocess.run(

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from fairbox.codec.subscription_status import read_status, status_attributes
 from fairbox.dispatch.ports import TAKEN, Outcome
 from fairbox.dispatch.sending import circuit_breakers as circuits
 from fairbox.dispatch.sending.circuit_breakers import Gate
@@ -17,7 +16,6 @@ from fairbox.model.clock import milliseconds
 from fairbox.model.epochs import Epoch
 from fairbox.model.ids import IdGenerator
 from fairbox.model.messages import Message, MessageRef
-from fairbox.model.stored_messages import StoredMessage, SubscriptionState
 from fairbox.model.subscription_status import (
     FAILURES_TO_OPEN,
     NEW,
@@ -26,6 +24,8 @@ from fairbox.model.subscription_status import (
     SubscriptionStatus,
 )
 from fairbox.model.topics import Subscription, Topic, TopicState
+from fairbox.tables.circuits import read_status, status_attributes
+from fairbox.tables.stored_messages import StoredMessage, SubscriptionState
 from fairbox.testing.clock import ManualClock
 from hypothesis import given
 from hypothesis import strategies as st

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fairbox import InvalidInput, Queue, StaleReceipt, Unavailable
-from fairbox.codec.messages import read_message
+from fairbox.tables.stored_messages import read_message
 from fairbox.testing import Fault
 
 from tests.support.application import App

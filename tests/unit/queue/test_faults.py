@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from fairbox import Message, Queue, Received, RetryPolicy, StaleReceipt, Topic
 from fairbox.client.outbox import Outbox
-from fairbox.dynamodb.key_claims import KeyClaimTable
 from fairbox.errors import Throttled, Unavailable
+from fairbox.tables.key_claims import KeyClaimTable
 from fairbox.testing import Fault, FaultyDynamoDB
 from fairbox.testing.application import DELIVERIES, OUTBOX, MemoryApplication
 from fairbox.testing.faults import OPERATIONS

@@ -16,8 +16,7 @@ from fairbox import (
     StaleReceipt,
     Topic,
 )
-from fairbox.dynamodb.key_claims import KeyClaimTable
-from fairbox.model.key_claims import MAX_ENTRIES, KeyClaims
+from fairbox.tables.key_claims import MAX_ENTRIES, KeyClaims, KeyClaimTable
 from fairbox.testing import CostMeter
 from fairbox.testing.application import MemoryApplication
 

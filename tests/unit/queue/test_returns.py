@@ -8,16 +8,23 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from fairbox import Message, Queue, StaleReceipt, Topic
-from fairbox.codec.hints import SHARDS_A_ROW, hint_values, read_hint
-from fairbox.codec.item_size import item_size
-from fairbox.codec.keys import hint_key
-from fairbox.codec.segments import read_segment, segment_item, segment_of
-from fairbox.dynamodb.segments import SegmentRows
 from fairbox.errors import Throttled, Unreadable
 from fairbox.model.ids import IdGenerator
 from fairbox.model.messages import MessageRef
-from fairbox.model.segments import MOST, ClaimEnd, Segment, joined, segments_of
-from fairbox.model.stored_messages import Hint
+from fairbox.tables.hints import SHARDS_A_ROW, Hint, hint_values, read_hint
+from fairbox.tables.item_size import item_size
+from fairbox.tables.keys import hint_key
+from fairbox.tables.segments import (
+    MOST,
+    ClaimEnd,
+    Segment,
+    SegmentRows,
+    joined,
+    read_segment,
+    segment_item,
+    segment_of,
+    segments_of,
+)
 from fairbox.testing import CostMeter, ManualClock
 from fairbox.testing.application import DELIVERIES, OUTBOX, MemoryApplication
 

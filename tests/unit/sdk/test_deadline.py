@@ -14,14 +14,14 @@ from fairbox.aws.sqs_sender import send_all
 from fairbox.destinations import make_clients
 from fairbox.destinations.sqs import Sqs
 from fairbox.dispatch.sending.sender import run_concurrently
-from fairbox.dynamodb.calls import Calls
-from fairbox.dynamodb.parallel_scan import parallel_scan
 from fairbox.errors import Unavailable
 from fairbox.model.clock import SystemClock
 from fairbox.model.deadline import calls_until, out_of_time, seconds_left
 from fairbox.runtime.time_limit import LAST_CALL_SECONDS, ends_in_time
 from fairbox.sdk import clients
 from fairbox.sdk.clients import NoTimeLeftError, make_client
+from fairbox.tables.calls import Calls
+from fairbox.tables.parallel_scan import parallel_scan
 from fairbox.testing import ManualClock
 
 from tests.functions.api_client import ROOT
@@ -57,7 +57,7 @@ def test_retries_over_a_server_that_never_answers_end_with_the_time(
 ) -> None:
     clock = SystemClock()
     calls = Calls(make_client("dynamodb"), clock, NoJitter())
-    monkeypatch.setattr("fairbox.dynamodb.calls._BASE_SECONDS", 0.01)
+    monkeypatch.setattr("fairbox.tables.calls._BASE_SECONDS", 0.01)
     with (
         calls_until(clock, clock.now() + 0.5),
         pytest.raises(Unavailable, match="ReadTimeoutError"),

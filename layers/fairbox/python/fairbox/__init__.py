@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from fairbox.client.row_import import ImportResult, RowImport
     from fairbox.client.skips import SkipResult
     from fairbox.client.topic_resize import ResizeResult
-    from fairbox.codec.row_layouts import RowLayout
     from fairbox.consumer.consumer import Consumer
     from fairbox.consumer.counts import ConsumerCounts
     from fairbox.consumer.group import Consumers
@@ -74,10 +73,12 @@ if TYPE_CHECKING:
     from fairbox.model.feeds import Feed, FeedTopic
     from fairbox.model.messages import Message, MessageRef
     from fairbox.model.received_messages import Received
-    from fairbox.model.stored_messages import DeadLetter, Delivery
     from fairbox.model.topics import Partition, RetryPolicy, Subscription, Topic
     from fairbox.queue.models import QueueStats
     from fairbox.sdk.clients import client_config
+    from fairbox.tables.dead_letters import DeadLetter
+    from fairbox.tables.ledger import Delivery
+    from fairbox.tables.row_layouts import RowLayout
 
 __all__ = [
     "AckResult",
@@ -172,8 +173,8 @@ _HOMES: Final = {
     "ConsumerCounts": "consumer.counts",
     "Consumers": "consumer.group",
     "Dead": "consumer.outcomes",
-    "DeadLetter": "model.stored_messages",
-    "Delivery": "model.stored_messages",
+    "DeadLetter": "tables.dead_letters",
+    "Delivery": "tables.ledger",
     "ErasureResult": "client.erasure",
     "FailedItem": "batches.results",
     "Feed": "model.feeds",
@@ -206,7 +207,7 @@ _HOMES: Final = {
     "Retry": "consumer.outcomes",
     "RetryPolicy": "model.topics",
     "RowImport": "client.row_import",
-    "RowLayout": "codec.row_layouts",
+    "RowLayout": "tables.row_layouts",
     "SkipResult": "client.skips",
     "Subscription": "model.topics",
     "SweepResult": "client.delivery",

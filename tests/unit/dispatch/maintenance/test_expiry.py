@@ -9,8 +9,8 @@ import pytest
 from fairbox import MessageRef, Received, RetryPolicy, StaleReceipt, Subscription, TopicConflict
 from fairbox.dispatch.maintenance.expiry import Expiry
 from fairbox.dispatch.maintenance.sweep import Sweep
-from fairbox.dynamodb.expiries import Expiries
 from fairbox.model.topics import EXPIRY_MARGIN_MS, Topic
+from fairbox.tables.expiries import Expiries
 from fairbox.testing import Fault
 
 from tests.support.application import App

@@ -11,9 +11,9 @@ from fairbox.dispatch.doubt import doubt
 from fairbox.dispatch.maintenance.epoch_retirement import Retiring
 from fairbox.dispatch.maintenance.recount import Recounts
 from fairbox.dispatch.maintenance.repair import LONGEST_WAIT_SECONDS
-from fairbox.dynamodb import repair_cursor
 from fairbox.errors import NewerVersion, NotConfigured, Unavailable, Unreadable
-from fairbox.model.stored_messages import NEVER_MS
+from fairbox.tables import repair_cursor
+from fairbox.tables.shard_rows import NEVER_MS
 
 from tests.support.application import REFUSED, THROTTLED, App
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from fairbox import Message, MessageRef
-from fairbox.codec.keys import message_key
+from fairbox.tables.keys import message_key
 from fairbox.testing.application import OUTBOX
 
 from tests.support.application import App

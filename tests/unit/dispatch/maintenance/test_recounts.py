@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fairbox import Message
-from fairbox.codec.stream_records import sequence_order
 from fairbox.dispatch.doubt import doubt
 from fairbox.dispatch.maintenance import recount
 from fairbox.dispatch.maintenance.recount import Recounts
 from fairbox.dispatch.ports import Outcome
-from fairbox.dynamodb import recounts as recount_tables
 from fairbox.errors import FairboxError
 from fairbox.model.clock import milliseconds
+from fairbox.tables import recounts as recount_tables
+from fairbox.tables.stream_records import sequence_order
 from fairbox.testing.application import OUTBOX, MemoryApplication
 
 from tests.support.application import THROTTLED, App
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fairbox.model.messages import MessageRef
-    from fairbox.model.stored_messages import ShardRow
+    from fairbox.tables.shard_rows import ShardRow
 
 SHARD = ("orders", 0, 0)
 REFUSED = Outcome("refused", "no", fault="message")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from fairbox.codec.messages import read_message
 from fairbox.dispatch.maintenance.sweep import Sweep
 from fairbox.dispatch.ports import TAKEN, Outcome
-from fairbox.model.stored_messages import ShardRow
+from fairbox.tables.shard_rows import ShardRow
+from fairbox.tables.stored_messages import read_message
 
 from tests.support.application import THROTTLED, App
 

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from fairbox import Message, MessageRef, Subscription, Topic
 from fairbox.aws.sqs_doorbells import decode
-from fairbox.codec.shards import BUCKETS, bucket, shard_item
-from fairbox.dispatch.calls import THREADS, in_threads
 from fairbox.dispatch.maintenance.sweep import HEADS_A_SECOND, PERIOD_SECONDS, Sweep
-from fairbox.dynamodb.lanes import ShardPage
+from fairbox.dispatch.parallel import THREADS, in_threads
 from fairbox.model.clock import milliseconds
 from fairbox.model.epochs import Epoch
 from fairbox.model.ids import IdGenerator
-from fairbox.model.stored_messages import ShardRow, StoredMessage
 from fairbox.model.topics import TopicState
+from fairbox.tables.lanes import ShardPage
+from fairbox.tables.shard_rows import BUCKETS, ShardRow, bucket, shard_item
+from fairbox.tables.stored_messages import StoredMessage
 from fairbox.testing import ManualClock
 from fairbox.testing.doorbell_queues import DoorbellQueues
 

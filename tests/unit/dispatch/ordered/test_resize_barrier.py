@@ -15,7 +15,7 @@ from tests.support.application import REFUSED, App
 if TYPE_CHECKING:
     from fairbox import MessageRef
     from fairbox.dispatch.ports import Outcome
-    from fairbox.model.stored_messages import StoredMessage
+    from fairbox.tables.stored_messages import StoredMessage
 
 
 def message(app: App, key: str, body: bytes = b"x") -> Message:

@@ -16,7 +16,7 @@ from fairbox.testing.application import MemoryDestination
 from tests.support.visit_workers import VisitWorkers
 
 if TYPE_CHECKING:
-    from fairbox.model.stored_messages import StoredMessage
+    from fairbox.tables.stored_messages import StoredMessage
 
 SECONDS: Final = 60.0
 SLOW: Final = 2.0  # s a call

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fairbox import Message, RetryPolicy, Subscription
-from fairbox.codec.messages import read_message
 from fairbox.dispatch.ordered.key_order import CHECK_MS
 from fairbox.dispatch.ordered.visit import YOUNG_MS, OrderedVisit
 from fairbox.dispatch.ports import TAKEN, Doorbell, Outcome
-from fairbox.dynamodb.burials import Burials
-from fairbox.dynamodb.lanes import Lanes
-from fairbox.model.deferred_keys import EVERY_KEY, MAX_DEFERRED, DeferredKeys
 from fairbox.model.ids import time_of
+from fairbox.tables.burials import Burials
+from fairbox.tables.deferred_keys import EVERY_KEY, MAX_DEFERRED, DeferredKeys
+from fairbox.tables.lanes import Lanes
+from fairbox.tables.stored_messages import read_message
 from fairbox.testing.application import DELIVERIES, OUTBOX
 
 from tests.support.application import POISONED, REFUSED, THROTTLED, App
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fairbox.model.messages import MessageRef
-    from fairbox.model.stored_messages import StoredMessage
+    from fairbox.tables.stored_messages import StoredMessage
 
 SHARD = ("orders", 0, 0)
 LONG = Outcome("refused", "busy", retry_after=3600)

@@ -18,7 +18,7 @@ from fairbox.dispatch.ports import Limits
 from fairbox.dispatch.sending.bodies_in_hand import BYTES_IN_HAND, ENVELOPE_COPIES, BodiesInHand
 from fairbox.model.clock import SystemClock
 from fairbox.model.messages import MAX_BODY_BYTES, MessageRef
-from fairbox.model.stored_messages import Offloaded, StoredMessage
+from fairbox.tables.stored_messages import Offloaded, StoredMessage
 
 from tests.support.application import App
 

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 from fairbox import RetryPolicy, Subscription
-from fairbox.codec import attributes as attr
-from fairbox.codec.messages import read_message
 from fairbox.dispatch.dispatcher import Dispatcher
 from fairbox.dispatch.ports import TAKEN, Limits, Outcome
 from fairbox.dispatch.relay import Relay
 from fairbox.model.subscription_status import FAILURES_TO_OPEN, NEW
+from fairbox.tables.circuits import STANDING, STANDING_VERSION
+from fairbox.tables.stored_messages import read_message
 from fairbox.testing.application import OUTBOX
 
 from tests.support.application import App
 
 if TYPE_CHECKING:
-    from fairbox.model.stored_messages import StoredMessage
+    from fairbox.tables.stored_messages import StoredMessage
 
 BROKEN = Outcome("refused", "HTTP 500", fault="destination")
 BAD = Outcome("refused", "HTTP 400")
@@ -291,7 +291,7 @@ def test_replacing_a_subscription_closes_its_circuit() -> None:
 def test_a_row_of_a_release_before_stands_as_new() -> None:
     app = patient("a")
     (row,) = (i for i in app.engine.items(OUTBOX) if i["sk"]["S"] == "topic#orders#sub#a")
-    assert not {attr.STANDING, attr.STANDING_VERSION} & set(row)
+    assert not {STANDING, STANDING_VERSION} & set(row)
     assert app.outbox.topic("orders").status("a") == NEW
 
 

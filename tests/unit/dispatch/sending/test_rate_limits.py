@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from fairbox import Subscription, Topic, TopicConflict, UnknownSubscription, UnknownTopic
 from fairbox.aws.sqs_doorbells import decode, encode
-from fairbox.codec import attributes as attr
-from fairbox.codec.keys import subscription_key
-from fairbox.codec.messages import number, read_message
 from fairbox.dispatch.ports import TAKEN, Doorbell, Outcome
 from fairbox.dispatch.sending.circuit_breakers import Gate
 from fairbox.errors import InvalidInput
 from fairbox.model.epochs import Epoch
 from fairbox.model.topics import TopicState
+from fairbox.tables.circuits import STANDING_VERSION
+from fairbox.tables.keys import subscription_key
+from fairbox.tables.stored_messages import number, read_message
 from fairbox.testing import ManualClock
 from fairbox.testing.application import OUTBOX
 from fairbox.testing.doorbell_queues import NOW, DoorbellQueues
@@ -24,7 +24,7 @@ from fairbox.testing.doorbell_queues import NOW, DoorbellQueues
 from tests.support.application import App
 
 if TYPE_CHECKING:
-    from fairbox.model.stored_messages import StoredMessage
+    from fairbox.tables.stored_messages import StoredMessage
 
 
 def limited(**limits: Any) -> App:
@@ -122,7 +122,7 @@ class TestPauses:
                 TableName=OUTBOX,
                 Key=subscription_key("orders", "a"),
                 UpdateExpression="SET #v = :v",
-                ExpressionAttributeNames={"#v": attr.STANDING_VERSION},
+                ExpressionAttributeNames={"#v": STANDING_VERSION},
                 ExpressionAttributeValues={":v": number(next(versions))},
             )
             return write(**actions)

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fairbox import Message, Subscription, Topic
-from fairbox.codec.messages import read_message
 from fairbox.dispatch.dispatcher import Dispatcher, run_concurrently, run_sequentially
 from fairbox.dispatch.ports import TAKEN, Limits, Outcome
 from fairbox.dispatch.sending import sender
 from fairbox.dispatch.sending.sender import GRACE_SECONDS, SLOTS
 from fairbox.dispatch.sending.slow_destinations import FIRST_REST_SECONDS, SlowDestinations
 from fairbox.model.clock import SystemClock
+from fairbox.tables.stored_messages import read_message
 from fairbox.testing.application import MemoryDestination
 
 from tests.support.application import App

@@ -18,7 +18,7 @@ from tests.support.application import REFUSED, THROTTLED, App
 from tests.support.archive_lines import check_line
 
 if TYPE_CHECKING:
-    from fairbox.model.stored_messages import StoredMessage
+    from fairbox.tables.stored_messages import StoredMessage
 
 Records = list[dict[str, Any]]
 Lines = dict[str, dict[str, Any]]

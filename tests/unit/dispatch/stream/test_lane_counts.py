@@ -7,7 +7,7 @@ import random
 import pytest
 from fairbox.dispatch.stream.lane_changes import LaneChange
 from fairbox.dispatch.stream.marking import FIRST_CHECK_MS, PULLED_CHECK_MS, apply_changes
-from fairbox.model.stored_messages import NEVER_MS, ShardRow
+from fairbox.tables.shard_rows import NEVER_MS, ShardRow
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fairbox import Message, MessageRef, Subscription, Topic
-from fairbox.codec.stream_records import Change
 from fairbox.dispatch.stream.message_events import archive_line, events_of
 from fairbox.model.epochs import Epoch
-from fairbox.model.stored_messages import Failure, Offloaded, StoredMessage, SubscriptionState
 from fairbox.model.topics import TopicState
+from fairbox.tables.stored_messages import Failure, Offloaded, StoredMessage, SubscriptionState
+from fairbox.tables.stream_records import Change
 
 if TYPE_CHECKING:
-    from fairbox.codec.stream_records import ChangeKind
+    from fairbox.tables.stream_records import ChangeKind
 
 ID = "0198f3c2-7d7e-7abc-8def-0123456789ab"
 ID_TIME = 0x0198F3C27D7E

@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
-from fairbox.dispatch.calls import THREADS, in_threads
+from fairbox.dispatch.parallel import THREADS, in_threads
 from fairbox.dispatch.stream.marking import Marking
 from fairbox.errors import NewerVersion, Throttled, Unavailable, Unreadable
 

@@ -14,9 +14,9 @@ from aws_lambda_powertools.event_handler import APIGatewayHttpResolver, Response
 
 from fairbox.api.openapi_route import ROUTES
 from fairbox.api.request import JSON_TYPE, Request
-from fairbox.dynamodb.calls import tries_until
 from fairbox.errors import FairboxError
 from fairbox.problems import PROBLEM_TYPE, FieldError, Refusal, refusal_of
+from fairbox.tables.calls import tries_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

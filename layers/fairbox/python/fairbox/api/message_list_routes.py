@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from fairbox.client.outbox import Outbox
     from fairbox.client.receives import MessageReceives
     from fairbox.model.clock import Clock
-    from fairbox.model.stored_messages import Delivery, StoredMessage
     from fairbox.model.topics import TopicState
+    from fairbox.tables.ledger import Delivery
+    from fairbox.tables.stored_messages import StoredMessage
 
 Entry = tuple["Part", Place, MessageOut | DeliveryOut]
 _MAX_YEAR: Final = 2999

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fairbox.client.dead_letter_content import Content
     from fairbox.client.outbox import Outbox
     from fairbox.client.redrive import RedriveResult
-    from fairbox.model.stored_messages import DeadLetter
+    from fairbox.tables.dead_letters import DeadLetter
 
 MAX_REDRIVES: Final = 500
 

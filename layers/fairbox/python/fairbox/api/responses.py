@@ -24,9 +24,11 @@ if TYPE_CHECKING:
     from fairbox.api.models import Encoding
     from fairbox.client.outbox import Outbox
     from fairbox.client.receives import MessageReceives
-    from fairbox.model.stored_messages import DeadLetter, Delivery, StoredMessage
     from fairbox.model.subscription_status import SubscriptionStatus
     from fairbox.model.topics import Subscription, Topic, TopicState
+    from fairbox.tables.dead_letters import DeadLetter
+    from fairbox.tables.ledger import Delivery
+    from fairbox.tables.stored_messages import StoredMessage
 
 MAX_ANSWER_BYTES = 4_500_000
 """Of one answer: in base64 it fits the 6 MB that a Lambda function may return."""

@@ -16,7 +16,6 @@ from fairbox.api.resize_routes import RESIZE_ROUTES
 from fairbox.api.responses import show_dead, show_message, show_subscription, show_topic
 from fairbox.api.route import Answer, Route
 from fairbox.api.stats_routes import stats
-from fairbox.codec.dead_letters import read_dead
 from fairbox.errors import (
     InvalidInput,
     MessagesNotFound,
@@ -27,6 +26,7 @@ from fairbox.errors import (
 from fairbox.model.messages import MessageRef, check_text, check_topic
 from fairbox.model.topics import RetryPolicy, Subscription, Topic
 from fairbox.problems import Refusal
+from fairbox.tables.dead_letters import read_dead
 
 if TYPE_CHECKING:
     from fairbox.api.context import Api

@@ -12,9 +12,9 @@ from fairbox.aws.sqs_sender import send_all
 from fairbox.dispatch.ports import Doorbell
 from fairbox.errors import InvalidInput, NotConfigured
 from fairbox.model.clock import SystemClock, milliseconds
-from fairbox.model.item_versions import VERSION_KEY, check_number
 from fairbox.model.messages import MessageRef, check_topic
 from fairbox.model.topics import GROUPS
+from fairbox.model.versions import VERSION_KEY, check_number
 from fairbox.settings import LATER_QUEUE_URL
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Final
 
 from fairbox.errors import InvalidInput, Unreadable
-from fairbox.model.item_versions import VERSION_KEY, check_number
+from fairbox.model.versions import VERSION_KEY, check_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from fairbox.client.partitioned_queue import PartitionedQueue
     from fairbox.client.redrive import RedriveResult
-    from fairbox.model.stored_messages import DeadLetter
+    from fairbox.tables.dead_letters import DeadLetter
 
 dlq = noun("Look at dead letters, put them back, purge them.")
 

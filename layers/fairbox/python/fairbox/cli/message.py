@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from fairbox.cli.output_fields import Fields
     from fairbox.client.receives import MessageReceives
-    from fairbox.model.stored_messages import StoredMessage
+    from fairbox.tables.stored_messages import StoredMessage
 
 message = noun("Publish messages, list, show, edit, skip, cancel, release and delete them.")
 

@@ -27,10 +27,12 @@ if TYPE_CHECKING:
     from fairbox.model.feeds import Feed, FeedTopic
     from fairbox.model.messages import Message
     from fairbox.model.received_messages import Received
-    from fairbox.model.stored_messages import DeadLetter, Delivery, StoredMessage
     from fairbox.model.subscription_status import SubscriptionStatus
     from fairbox.model.topics import Subscription, TopicState
     from fairbox.queue.models import QueueStats
+    from fairbox.tables.dead_letters import DeadLetter
+    from fairbox.tables.ledger import Delivery
+    from fairbox.tables.stored_messages import StoredMessage
 
 Fields = dict[str, object]
 DELIVERY_COLUMNS: Final = ("ref", "subscription", "attempts", "size", "delivered_at")

@@ -20,7 +20,7 @@ from fairbox.cli.session import FAILED, Session
 from fairbox.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from fairbox.codec.row_layouts import RowLayout
+    from fairbox.tables.row_layouts import RowLayout
 
 _SHOWN = 20
 
@@ -68,7 +68,7 @@ def import_rows(
 
 
 def _layout(given: str) -> RowLayout:
-    from fairbox.codec.row_layouts import RowLayout  # noqa: PLC0415 - as above
+    from fairbox.tables.row_layouts import RowLayout  # noqa: PLC0415 - as above
 
     if given == "brighter":
         return RowLayout.brighter()

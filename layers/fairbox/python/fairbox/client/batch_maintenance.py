@@ -11,9 +11,9 @@ from fairbox.batches.coalesced_acks import CoalescedAcks
 from fairbox.batches.models import FirstDeath
 from fairbox.batches.statistics import Statistics
 from fairbox.client.batch_context import BatchPart
-from fairbox.codec.batches import read_image
-from fairbox.codec.stream_records import sequence_order
 from fairbox.errors import FairboxError, NewerVersion, Unreadable
+from fairbox.tables.batch_records import read_image
+from fairbox.tables.stream_records import sequence_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

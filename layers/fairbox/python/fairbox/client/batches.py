@@ -14,12 +14,12 @@ from fairbox.client.batch_changes import BatchChanges, OutboxAnnouncer
 from fairbox.client.batch_context import BatchContext
 from fairbox.client.batch_reads import BatchReads
 from fairbox.client.outbox import Outbox
-from fairbox.dynamodb.batches import BatchTable
-from fairbox.dynamodb.tables import Tables
 from fairbox.model.clock import SystemClock
 from fairbox.model.ids import IdGenerator
 from fairbox.sdk.clients import make_client
 from fairbox.settings import BATCHES_TABLE, DELIVERIES_TABLE, OUTBOX_TABLE
+from fairbox.tables.batch_table import BatchTable
+from fairbox.tables.tables import Tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable

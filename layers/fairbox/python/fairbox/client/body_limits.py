@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from fairbox.errors import BodyTooLarge
 from fairbox.model.feeds import MAX_BODY
-from fairbox.model.stored_messages import StoredMessage
+from fairbox.tables.stored_messages import StoredMessage
 
 if TYPE_CHECKING:
     from fairbox.model.messages import Message, MessageRef

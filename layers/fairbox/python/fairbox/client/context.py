@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 
 from fairbox.client.outstanding_limits import OutstandingLimits
 from fairbox.dispatch.ports import Doorbell
-from fairbox.dynamodb.message_inserts import MessageInserts
-from fairbox.dynamodb.topic_cache import ProducerTopics
 from fairbox.errors import FairboxError, UnknownTopic
 from fairbox.model.clock import milliseconds
 from fairbox.model.deadline import calls_until, check_seconds
+from fairbox.tables.message_inserts import MessageInserts
+from fairbox.tables.topic_cache import ProducerTopics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from fairbox.dispatch.ports import Doorbells
-    from fairbox.dynamodb.tables import Tables
     from fairbox.model.messages import MessageRef
     from fairbox.model.topics import Topic, TopicState
+    from fairbox.tables.tables import Tables
 
 
 class OutboxContext:

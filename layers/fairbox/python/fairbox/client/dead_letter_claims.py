@@ -6,18 +6,19 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from fairbox.codec.dead_letters import read_dead
 from fairbox.errors import FairboxError, Unavailable
 from fairbox.model.receipts import TOKEN_BYTES, Receipt
 from fairbox.model.received_messages import Received
-from fairbox.model.stored_messages import Claim
+from fairbox.tables.dead_letters import read_dead
+from fairbox.tables.stored_messages import Claim
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fairbox.client.outbox import Outbox
-    from fairbox.model.stored_messages import DeadLetter, StoredMessage
     from fairbox.model.topics import TopicState
+    from fairbox.tables.dead_letters import DeadLetter
+    from fairbox.tables.stored_messages import StoredMessage
 
 
 class DeadLetterClaims:

@@ -5,19 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from fairbox.codec import attributes as attr
-from fairbox.codec.dead_letters import published_item
-from fairbox.codec.messages import message_item, number
-from fairbox.model.stored_messages import Offloaded
+from fairbox.tables.stored_messages import EDITS, OFFLOADED, Offloaded, message_item, number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from random import Random
 
-    from fairbox.codec.keys import Item
     from fairbox.model.bodies import BodyStore
     from fairbox.model.messages import Message
-    from fairbox.model.stored_messages import StoredMessage
+    from fairbox.tables.keys import Item
+    from fairbox.tables.stored_messages import StoredMessage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +61,9 @@ class Content:
         changed = self.applied(letter.message)
         stored: Offloaded | None = None
         if self.body is None:
+            # imported here: the command line, which checks content, gives help without the SDK
+            from fairbox.tables.dead_letters import published_item  # noqa: PLC0415
+
             item = published_item(replace(letter, message=changed))
         else:
             bucket = None if bodies is None else bodies.bucket
@@ -72,6 +72,6 @@ class Content:
                 # a random key: a concurrent edit must not overwrite the body that this one commits
                 key = f"{body[0]}-{letter.edits + 1}-{rng.getrandbits(64):016x}"
                 stored = Offloaded(bodies.bucket, key)
-                item[attr.OFFLOADED] = {"S": f"{stored.bucket}/{stored.key}"}
+                item[OFFLOADED] = {"S": f"{stored.bucket}/{stored.key}"}
                 bodies.put(key, body[1], changed.content_type)
-        return item | {attr.EDITS: number(letter.edits + 1)}, stored
+        return item | {EDITS: number(letter.edits + 1)}, stored

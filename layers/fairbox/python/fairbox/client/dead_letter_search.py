@@ -6,18 +6,18 @@ import inspect
 from typing import TYPE_CHECKING
 
 from fairbox.client import message_pages
-from fairbox.codec.dead_letters import read_dead
 from fairbox.errors import InvalidInput
 from fairbox.model.ids import parse_id
 from fairbox.model.messages import MessageRef
+from fairbox.tables.dead_letters import read_dead
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from fairbox.client.context import OutboxContext
-    from fairbox.dynamodb.tables import Tables
-    from fairbox.model.stored_messages import DeadLetter
     from fairbox.model.topics import TopicState
+    from fairbox.tables.dead_letters import DeadLetter
+    from fairbox.tables.tables import Tables
 
 
 def chooses(where: Callable[[DeadLetter], bool] | None, letter: DeadLetter) -> bool:

@@ -7,13 +7,8 @@ from typing import TYPE_CHECKING
 
 from fairbox.client.context import OutboxPart
 from fairbox.client.reading import age_ms, check_limit
-from fairbox.codec import attributes as attr
-from fairbox.codec.keys import message_key
-from fairbox.codec.messages import read_message
 from fairbox.dispatch.ports import Doorbell
 from fairbox.dispatch.visit_steps import FROM_HEAD
-from fairbox.dynamodb.message_edits import Edits
-from fairbox.dynamodb.parallel_scan import parallel_scan
 from fairbox.errors import (
     MessagesClaimed,
     MessagesNotFound,
@@ -24,16 +19,19 @@ from fairbox.errors import (
 )
 from fairbox.model.ids import sent_at
 from fairbox.model.messages import check_text
-from fairbox.model.stored_messages import StoredMessage
 from fairbox.settings import DOORBELL_QUEUE_URL
+from fairbox.tables.keys import PK, SK, message_key
+from fairbox.tables.message_edits import Edits
+from fairbox.tables.parallel_scan import parallel_scan
+from fairbox.tables.stored_messages import STATES, StoredMessage, read_message
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import timedelta
 
-    from fairbox.dynamodb.message_edits import Found
     from fairbox.model.messages import MessageRef
     from fairbox.model.topics import TopicState
+    from fairbox.tables.message_edits import Found
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +55,7 @@ class ManualDelivery(OutboxPart):
         wanted = list(dict.fromkeys(refs))
         left = self.tables.lanes.delete([message_key(r) for r in wanted])
         if left:
-            keys = [{attr.PK: k[attr.PK], attr.SK: k[attr.SK]} for k in left]
+            keys = [{PK: k[PK], SK: k[SK]} for k in left]
             raise MessagesNotWritten([r for r in wanted if message_key(r) in keys])
 
     def cancel(self, refs: Iterable[MessageRef], *, reason: str = "") -> None:
@@ -95,7 +93,7 @@ class ManualDelivery(OutboxPart):
             item = self.tables.lanes.mark_gone(ref, "cancelled", reason)
             if item is None:
                 return "absent"
-            if attr.STATES in item and read_message(item).any_dead:
+            if STATES in item and read_message(item).any_dead:
                 return replace(read_message(item), gone="cancelled")
             return None
         ordered = state.topic.ordering == "key"

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from fairbox.client.outbox import Outbox
-    from fairbox.model.messages import MessageRef
-    from fairbox.model.stored_messages import DeadLetter, OpenLane
+    from fairbox.model.messages import MessageRef, OpenLane
+    from fairbox.tables.dead_letters import DeadLetter
 
 _LANES: Final[tuple[OpenLane, ...]] = ("ready", "later")
 

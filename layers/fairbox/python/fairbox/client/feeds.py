@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.aws.deployed_settings import settings_with
 from fairbox.aws.token_keys import SecretKeys
-from fairbox.dynamodb.calls import Calls
 from fairbox.errors import FairboxError, InvalidInput, MessagesNotWritten, NotConfigured
 from fairbox.feeds.messages import text_of
 from fairbox.feeds.publishing import Publishing
@@ -18,6 +17,7 @@ from fairbox.model.ids import IdGenerator
 from fairbox.model.messages import check_topic
 from fairbox.sdk.clients import make_client
 from fairbox.settings import FEEDS_SECRET, FEEDS_TABLE
+from fairbox.tables.calls import Calls
 from fairbox.tables.feed_leases import FeedLeases
 from fairbox.tables.feed_topics import FeedTopics
 from fairbox.tables.feeds import FeedRows

@@ -6,14 +6,15 @@ import heapq
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from fairbox.codec.keys import due_sk, message_sk
+from fairbox.tables.keys import due_sk, message_sk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from fairbox.dynamodb.tables import Tables
-    from fairbox.model.stored_messages import DeadLetter, StoredMessage
     from fairbox.model.topics import TopicState
+    from fairbox.tables.dead_letters import DeadLetter
+    from fairbox.tables.stored_messages import StoredMessage
+    from fairbox.tables.tables import Tables
 
 MAX_PAGE: Final = 100
 _BEHIND: Final = " "  # sorts directly behind a key and before every longer or greater one

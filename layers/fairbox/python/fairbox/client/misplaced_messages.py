@@ -6,19 +6,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from fairbox.client.context import OutboxPart
-from fairbox.codec.messages import read_message
-from fairbox.codec.shards import is_shard_row
-from fairbox.dynamodb.message_edits import Edits
-from fairbox.dynamodb.repair_cursor import RepairTable
 from fairbox.errors import InvalidInput, UnknownTopic, Unreadable
 from fairbox.model.epochs import belongs
+from fairbox.tables.message_edits import Edits
+from fairbox.tables.repair_cursor import RepairTable
+from fairbox.tables.shard_rows import is_shard_row
+from fairbox.tables.stored_messages import read_message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from fairbox.model.messages import MessageRef
-    from fairbox.model.stored_messages import StoredMessage
     from fairbox.model.topics import TopicState
+    from fairbox.tables.stored_messages import StoredMessage
 
 UNITS_A_SECOND: Final = 200.0
 
@@ -147,7 +147,7 @@ class MisplacedMessages(OutboxPart):
                 state = states.get(stored.ref.topic)
                 if state is None or topic not in (None, stored.ref.topic):
                     continue
-                right = belongs(stored, state.epochs)
+                right = belongs(stored.message, stored.ref, state.epochs)
                 if right is not None:
                     yield state, Misplaced(stored.ref, right)
             if progress is not None:

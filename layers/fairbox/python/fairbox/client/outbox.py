@@ -21,7 +21,6 @@ from fairbox.client.skips import MessageSkips
 from fairbox.client.topic_administration import TopicAdministration
 from fairbox.client.topic_deletion import TopicDeletion
 from fairbox.client.topic_resize import TopicResize
-from fairbox.dynamodb.tables import Tables
 from fairbox.sdk.clients import make_client
 from fairbox.settings import (
     BATCHES_TABLE,
@@ -31,6 +30,7 @@ from fairbox.settings import (
     LATER_QUEUE_URL,
     OUTBOX_TABLE,
 )
+from fairbox.tables.tables import Tables
 
 if TYPE_CHECKING:
     import random

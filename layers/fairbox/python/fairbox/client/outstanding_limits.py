@@ -9,9 +9,9 @@ from fairbox.errors import TopicFull
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from fairbox.dynamodb.shard_rows import ShardRows
     from fairbox.model.clock import Clock
     from fairbox.model.topics import TopicState
+    from fairbox.tables.shard_rows import ShardRows
 
 COPY_SECONDS: Final = 5.0
 """For how long a process counts on by itself before it reads a topic's counts again."""

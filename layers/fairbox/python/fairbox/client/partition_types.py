@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from fairbox.errors import FairboxError
     from fairbox.model.messages import MessageRef
-    from fairbox.model.stored_messages import DeadLetter
+    from fairbox.tables.dead_letters import DeadLetter
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from fairbox.consumer.ports import Source
     from fairbox.model.messages import Message
     from fairbox.model.received_messages import Received
-    from fairbox.model.stored_messages import DeadLetter
     from fairbox.model.topics import TopicState
     from fairbox.queue.models import QueueStats
+    from fairbox.tables.dead_letters import DeadLetter
 
 T = TypeVar("T")
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from fairbox.client.body_limits import SMALL, too_large
 from fairbox.client.context import OutboxPart
 from fairbox.client.transaction_refusals import MAX_TOKEN, actions_of, told
-from fairbox.dynamodb.message_inserts import MAX_TRANSACTION, NewMessage
 from fairbox.errors import FairboxError, InvalidInput, TopicConflict
 from fairbox.model.epochs import ref_of
 from fairbox.model.ids import check_ahead
+from fairbox.tables.message_inserts import MAX_TRANSACTION, NewMessage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

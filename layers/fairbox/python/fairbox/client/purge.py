@@ -10,15 +10,15 @@ from fairbox.client.context import OutboxPart
 from fairbox.client.dead_letter_search import chooses, find_dead_letters
 from fairbox.client.message_pages import MAX_PAGE
 from fairbox.client.reading import check_limit
-from fairbox.dynamodb.purges import TOGETHER
 from fairbox.errors import MessagesNotFound
 from fairbox.queue.models import check_reason
+from fairbox.tables.purges import TOGETHER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from fairbox.model.messages import MessageRef
-    from fairbox.model.stored_messages import DeadLetter
+    from fairbox.tables.dead_letters import DeadLetter
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fairbox.client.dead_letter_claims import DeadLetterClaims
-from fairbox.dynamodb.message_edits import Edits
 from fairbox.errors import TopicIsPushed, UnknownTopic
 from fairbox.model.clock import milliseconds
-from fairbox.model.stored_messages import RECEIVES_CHECK_MS
 from fairbox.queue.hint_cache import HintCache
 from fairbox.queue.ordered import OrderedReceive
 from fairbox.queue.ordered_settlement import OrderedSettlement
 from fairbox.queue.rounds import Rounds
 from fairbox.queue.settlement import UnorderedSettlement, checks_of
 from fairbox.queue.unordered import UnorderedReceive
+from fairbox.tables.hints import RECEIVES_CHECK_MS
+from fairbox.tables.message_edits import Edits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from fairbox.client.queue_context import QueuePart
 from fairbox.client.settlement_by_ref import SettlementByRef, given_back, leaving
 from fairbox.errors import FairboxError, InvalidInput, StaleReceipt
-from fairbox.model.bodies import fetch_body
 from fairbox.model.deadline import seconds_left
 from fairbox.model.messages import MessageRef
 from fairbox.model.receipts import Receipt, check_consumer
@@ -22,6 +21,7 @@ from fairbox.queue.models import (
     check_wait,
 )
 from fairbox.queue.ordered_reads import Wanted
+from fairbox.tables.stored_messages import fetch_body
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Final, Literal
 from fairbox.client.queue_context import QueuePart
 from fairbox.client.reading import check_limit
 from fairbox.client.settlement_by_ref import SettlementByRef, given_back, leaving
-from fairbox.codec.messages import read_message
-from fairbox.codec.segments import segment_of
 from fairbox.dispatch.tombstones import finish_marked
 from fairbox.errors import (
     InvalidInput,
@@ -19,21 +17,21 @@ from fairbox.errors import (
     TopicIsPushed,
     Unavailable,
 )
-from fairbox.model.bodies import fetch_body
 from fairbox.model.ids import bound_of
-from fairbox.model.stored_messages import Claim
 from fairbox.observability.metrics import Metrics, MetricsDetail
 from fairbox.queue.models import QueueStats, check_delay, check_reason
 from fairbox.settings import Settings
+from fairbox.tables.segments import segment_of
+from fairbox.tables.stored_messages import Claim, fetch_body, read_message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from fairbox.codec.keys import Item
-    from fairbox.model.key_claims import KeyClaim
-    from fairbox.model.messages import MessageRef
-    from fairbox.model.stored_messages import Shard, StoredMessage
+    from fairbox.model.messages import MessageRef, Shard
     from fairbox.model.topics import TopicState
+    from fairbox.tables.key_claims import KeyClaim
+    from fairbox.tables.keys import Item
+    from fairbox.tables.stored_messages import StoredMessage
 
 _CAS_TRIES: Final = 8
 _PAGE: Final = 100

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from fairbox.client.context import OutboxPart
-from fairbox.dynamodb.topics import check_stays
 from fairbox.errors import InvalidInput, ResizeUnderway, TopicConflict, TopicIsPushed
 from fairbox.model.epochs import (
     ANNOUNCE_MS,
@@ -19,6 +18,7 @@ from fairbox.model.epochs import (
 )
 from fairbox.model.sharding import MAX_PARTITIONS, partition_name
 from fairbox.model.topics import Partition
+from fairbox.tables.topic_rows import check_stays
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,25 +11,20 @@ from typing import TYPE_CHECKING, Final
 from fairbox.client import message_pages
 from fairbox.client.context import OutboxPart
 from fairbox.client.receives import MessageReceives
-from fairbox.codec import attributes as attr
-from fairbox.codec.dead_letters import read_dead
-from fairbox.codec.messages import read_message
-from fairbox.dynamodb.parallel_scan import parallel_scan
 from fairbox.errors import InvalidInput, MessagesNotFound, Unreadable
-from fairbox.model.bodies import fetch_body
 from fairbox.model.ids import bound_of
+from fairbox.tables.dead_letters import read_dead
+from fairbox.tables.parallel_scan import parallel_scan
+from fairbox.tables.stored_messages import GONE, fetch_body, read_message
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from fairbox.model.messages import Message, MessageRef
-    from fairbox.model.stored_messages import (
-        DeadLetter,
-        Delivery,
-        OpenLane,
-        ShardRow,
-        StoredMessage,
-    )
+    from fairbox.model.messages import Message, MessageRef, OpenLane
+    from fairbox.tables.dead_letters import DeadLetter
+    from fairbox.tables.ledger import Delivery
+    from fairbox.tables.shard_rows import ShardRow
+    from fairbox.tables.stored_messages import StoredMessage
 
 
 _PAGE: Final = 100
@@ -46,7 +41,7 @@ class MessageReads(OutboxPart):
     def find(self, ref: MessageRef) -> StoredMessage | None:
         """Return a message with its lane and state; an offloaded body is not fetched."""
         item = self.tables.lanes.get(ref)
-        if item is not None and attr.GONE not in item:
+        if item is not None and GONE not in item:
             return read_message(item)
         dead = self.tables.dead.get(ref)
         return None if dead is None else read_message(dead)

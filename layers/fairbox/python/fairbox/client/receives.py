@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from fairbox.errors import UnknownTopic
-from fairbox.model.key_claims import key_digest
+from fairbox.tables.key_claims import key_digest
 
 if TYPE_CHECKING:
-    from fairbox.dynamodb.tables import Tables
-    from fairbox.dynamodb.topic_cache import ProducerTopics
-    from fairbox.model.key_claims import KeyClaims
-    from fairbox.model.stored_messages import StoredMessage
+    from fairbox.tables.key_claims import KeyClaims
+    from fairbox.tables.stored_messages import StoredMessage
+    from fairbox.tables.tables import Tables
+    from fairbox.tables.topic_cache import ProducerTopics
 
 State = Literal["outstanding", "held", "waiting", "dead"]
 

@@ -22,9 +22,10 @@ from fairbox.errors import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from fairbox.dynamodb.redrives import Returned
     from fairbox.model.messages import MessageRef
-    from fairbox.model.stored_messages import DeadLetter, StoredMessage
+    from fairbox.tables.dead_letters import DeadLetter
+    from fairbox.tables.redrives import Returned
+    from fairbox.tables.stored_messages import StoredMessage
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,21 +9,20 @@ from typing import TYPE_CHECKING, Final
 
 from fairbox.client.context import OutboxPart
 from fairbox.client.publishing import place_all
-from fairbox.codec.keys import message_key
-from fairbox.codec.messages import read_message
-from fairbox.dynamodb.message_inserts import MAX_TRANSACTION
 from fairbox.errors import InvalidInput, Unavailable
-from fairbox.model.key_claims import KeyClaims
 from fairbox.model.messages import MessageRef
 from fairbox.model.swap import swap
+from fairbox.tables.key_claims import KeyClaims
+from fairbox.tables.keys import message_key
+from fairbox.tables.message_inserts import MAX_TRANSACTION
+from fairbox.tables.stored_messages import read_message
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from fairbox.dynamodb.key_claims import KeyClaimTable
-    from fairbox.dynamodb.message_inserts import NewMessage
-    from fairbox.model.messages import Message
-    from fairbox.model.stored_messages import Shard
+    from fairbox.model.messages import Message, Shard
+    from fairbox.tables.key_claims import KeyClaimTable
+    from fairbox.tables.message_inserts import NewMessage
 
 MAX_REPLAYED: Final = MAX_TRANSACTION - 1
 """Messages of one step; the cursor is the transaction's hundredth action."""

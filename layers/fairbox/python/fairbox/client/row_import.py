@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 
 from fairbox.client.publishing import place_all
 from fairbox.client.reading import check_limit
-from fairbox.codec.row_layouts import text_of
-from fairbox.dynamodb.other_outboxes import OtherOutbox
 from fairbox.errors import (
     BodyTooLarge,
     InvalidInput,
@@ -17,13 +15,15 @@ from fairbox.errors import (
     TransactionCancelled,
     UnknownTopic,
 )
+from fairbox.tables.other_outboxes import OtherOutbox
+from fairbox.tables.row_layouts import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from fairbox.client.outbox import Outbox
-    from fairbox.codec.keys import Item
-    from fairbox.codec.row_layouts import RowLayout
+    from fairbox.tables.keys import Item
+    from fairbox.tables.row_layouts import RowLayout
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Final
 
 from fairbox.dispatch.tombstones import finish_marked
 from fairbox.errors import MessagesNotFound, Unavailable
-from fairbox.model.key_claims import KeyClaim, key_digest
 from fairbox.model.messages import MessageRef
-from fairbox.model.stored_messages import Claim, StoredMessage
 from fairbox.queue.attempts import dying
+from fairbox.tables.key_claims import KeyClaim, key_digest
+from fairbox.tables.stored_messages import Claim, StoredMessage
 
 if TYPE_CHECKING:
     from fairbox.client.queue_context import QueueContext
-    from fairbox.model.key_claims import KeyClaims
-    from fairbox.model.stored_messages import Gone
+    from fairbox.tables.key_claims import KeyClaims
+    from fairbox.tables.stored_messages import Gone
 
 Both = tuple[StoredMessage, KeyClaim]
 """A message, and the entry of its key in the row of its shard."""

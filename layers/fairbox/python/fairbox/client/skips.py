@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Final
 
 from fairbox.client.context import OutboxPart
 from fairbox.client.reading import age_ms, check_limit
-from fairbox.codec.keys import message_sk
-from fairbox.codec.messages import read_message
 from fairbox.errors import (
     InvalidInput,
     MessagesNotFound,
@@ -17,19 +15,21 @@ from fairbox.errors import (
     Unavailable,
     UnknownSubscription,
 )
-from fairbox.model.deferred_keys import name_digest
 from fairbox.model.ids import time_of
 from fairbox.model.messages import check_text
 from fairbox.model.swap import swap
+from fairbox.tables.deferred_keys import name_digest
+from fairbox.tables.keys import message_sk
+from fairbox.tables.stored_messages import read_message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from datetime import timedelta
 
-    from fairbox.model.deferred_keys import DeferredKeys
-    from fairbox.model.messages import MessageRef
-    from fairbox.model.stored_messages import OpenLane, StoredMessage
+    from fairbox.model.messages import MessageRef, OpenLane
     from fairbox.model.topics import TopicState
+    from fairbox.tables.deferred_keys import DeferredKeys
+    from fairbox.tables.stored_messages import StoredMessage
 
 _LANES: Final[tuple[OpenLane, ...]] = ("later", "ready")
 _PAGE: Final = 100

@@ -7,7 +7,6 @@ from urllib.parse import urlsplit
 
 from fairbox.client.context import OutboxPart
 from fairbox.dispatch.sending.circuit_follow_up import waking_bells
-from fairbox.dynamodb.topics import IN_FORCE_SECONDS, check_stays, check_subscriptions
 from fairbox.errors import (
     InvalidInput,
     NotConfigured,
@@ -20,6 +19,7 @@ from fairbox.model.redaction import MASK, has_user, is_redacted
 from fairbox.model.regions import check_reachable
 from fairbox.model.swap import swap
 from fairbox.model.topics import AWS_SCHEMES
+from fairbox.tables.topic_rows import IN_FORCE_SECONDS, check_stays, check_subscriptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from fairbox.client.context import OutboxPart
-from fairbox.codec.hints import hint_keys
-from fairbox.dynamodb.topics import PRODUCER_COPY_SECONDS
 from fairbox.errors import TopicConflict, UnknownTopic
+from fairbox.tables.hints import hint_keys
+from fairbox.tables.topic_rows import PRODUCER_COPY_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fairbox.model.stored_messages import OpenLane
+    from fairbox.model.messages import OpenLane
     from fairbox.model.topics import TopicState
 
 DELETE_SECONDS: Final = 2 * PRODUCER_COPY_SECONDS  # two lifetimes, as a resize is announced

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fairbox.client.context import OutboxPart
-from fairbox.dynamodb.topics import check_stays
 from fairbox.errors import ResizeUnderway, TopicConflict
 from fairbox.model.epochs import ANNOUNCE_MS, MAX_EPOCHS, announced, phase_of, underway
 from fairbox.model.topics import check_shards
+from fairbox.tables.topic_rows import check_stays
 
 if TYPE_CHECKING:
     from fairbox.model.epochs import Epoch, Phase

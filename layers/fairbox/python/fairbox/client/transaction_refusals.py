@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
-from fairbox.dynamodb.calls import MalformedRequest
 from fairbox.errors import (
     InvalidInput,
     ItemTooLarge,
@@ -15,12 +14,13 @@ from fairbox.errors import (
     Unavailable,
 )
 from fairbox.model.messages import Message
+from fairbox.tables.calls import MalformedRequest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fairbox.dynamodb.message_inserts import NewMessage
     from fairbox.errors import FairboxError
+    from fairbox.tables.message_inserts import NewMessage
 
 MAX_TOKEN: Final = 36
 """Characters of a transaction's token."""

@@ -13,7 +13,7 @@ from fairbox.model.ids import LAST_MS, time_of
 
 if TYPE_CHECKING:
     from fairbox.model.messages import Message
-    from fairbox.model.stored_messages import StoredMessage
+    from fairbox.tables.stored_messages import StoredMessage
 
 STRUCTURED_TYPE: Final = "application/cloudevents+json"
 BATCH_TYPE: Final = "application/cloudevents-batch+json"

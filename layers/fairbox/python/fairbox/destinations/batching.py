@@ -17,7 +17,7 @@ from fairbox.model.chunks import chunks
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from fairbox.model.stored_messages import StoredMessage
+    from fairbox.tables.stored_messages import StoredMessage
 
 _MEMO_ENTRIES: Final = 256
 _MEMO_BYTES: Final = 1024 * 1024  # of each destination of a process

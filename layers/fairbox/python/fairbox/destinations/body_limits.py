@@ -10,8 +10,8 @@ from fairbox.errors import InvalidInput
 from fairbox.model.clock import SystemClock
 
 if TYPE_CHECKING:
-    from fairbox.model.stored_messages import StoredMessage
     from fairbox.model.topics import Subscription
+    from fairbox.tables.stored_messages import StoredMessage
 
 _UNCALLED = DestinationFactory(
     clients=lambda *_, **__: None, clock=SystemClock(), add_to_topic=lambda _: []

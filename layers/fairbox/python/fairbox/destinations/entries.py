@@ -11,7 +11,7 @@ from fairbox.destinations.batching import Prepared, fitting
 
 if TYPE_CHECKING:
     from fairbox.model.messages import Message
-    from fairbox.model.stored_messages import StoredMessage
+    from fairbox.tables.stored_messages import StoredMessage
 
 MAX_ATTRIBUTES: Final = 10
 _NAME = re.compile(r"(?!aws\.|amazon\.)[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*", re.IGNORECASE)

@@ -12,7 +12,7 @@ from fairbox.errors import InvalidInput
 from fairbox.model.ids import LAST_MS, time_of
 
 if TYPE_CHECKING:
-    from fairbox.model.stored_messages import StoredMessage
+    from fairbox.tables.stored_messages import StoredMessage
 
 _BUS = re.compile(
     r"(?:arn:aws[a-z-]*:events:[a-z0-9-]+:[0-9]{12}:event-bus/)?[A-Za-z0-9._/-]{1,256}"

@@ -10,7 +10,7 @@ from fairbox.dispatch.ports import Limits, Outcome
 from fairbox.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from fairbox.model.stored_messages import StoredMessage
+    from fairbox.tables.stored_messages import StoredMessage
 
 _ARN = re.compile(r"arn:aws[a-z-]*:kinesis:[a-z0-9-]+:[0-9]{12}:stream/[A-Za-z0-9_.-]{1,128}")
 _MIB: Final = 1024 * 1024

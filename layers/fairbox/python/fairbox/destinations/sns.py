@@ -11,7 +11,7 @@ from fairbox.dispatch.ports import Limits, Outcome
 from fairbox.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from fairbox.model.stored_messages import StoredMessage
+    from fairbox.tables.stored_messages import StoredMessage
 
 _ARN = re.compile(r"arn:aws[a-z-]*:sns:[a-z0-9-]+:[0-9]{12}:[A-Za-z0-9_-]{1,256}(\.fifo)?")
 _LIMIT: Final = 256 * 1024

@@ -11,7 +11,7 @@ from fairbox.dispatch.ports import Limits, Outcome
 from fairbox.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from fairbox.model.stored_messages import StoredMessage
+    from fairbox.tables.stored_messages import StoredMessage
 
 _URL = re.compile(r"https?://[A-Za-z0-9.:\[\]-]+(?:/[^/\s?#]+)*/[A-Za-z0-9_-]{1,80}(\.fifo)?")
 _MIB: Final = 1024 * 1024

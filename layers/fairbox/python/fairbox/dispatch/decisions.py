@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
-from fairbox.codec.failures import bare, fitted
 from fairbox.errors import BatchBusy, FairboxError
 from fairbox.model.clock import milliseconds
 from fairbox.model.ids import sent_at, time_of
-from fairbox.model.stored_messages import Failure, StoredMessage, SubscriptionState
+from fairbox.tables.message_failures import bare, fitted
+from fairbox.tables.stored_messages import Failure, StoredMessage, SubscriptionState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
     from fairbox.dispatch.delivery_result import DeliveryResult
     from fairbox.dispatch.ports import Outcome
-    from fairbox.dynamodb.tables import Tables
     from fairbox.model.clock import Clock
-    from fairbox.model.stored_messages import Saved
     from fairbox.model.topics import TopicState
     from fairbox.observability.delivery_metrics import DeliveryMetrics
+    from fairbox.tables.stored_messages import Saved
+    from fairbox.tables.tables import Tables
 
 _ERROR_CHARACTERS: Final = 200
 _NO_ROOM: Final = "the attempts of its subscriptions do not fit its item"

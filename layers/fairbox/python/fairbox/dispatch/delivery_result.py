@@ -10,7 +10,7 @@ from fairbox.observability.delivery_metrics import DeliveryMetrics
 if TYPE_CHECKING:
     from fairbox.dispatch.ports import Outcomes
     from fairbox.model.messages import MessageRef
-    from fairbox.model.stored_messages import StoredMessage
+    from fairbox.tables.stored_messages import StoredMessage
 
 
 @dataclass(slots=True)

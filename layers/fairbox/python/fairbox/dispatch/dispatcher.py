@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from fairbox.dispatch.page_streams import Page
     from fairbox.dispatch.ports import Destinations, Doorbells, Outcome
     from fairbox.dispatch.sending.sender import FanOut, Readiness
-    from fairbox.dynamodb.tables import Tables
     from fairbox.model.clock import Clock
     from fairbox.model.messages import MessageRef
-    from fairbox.model.stored_messages import StoredMessage
     from fairbox.model.topics import Subscription, TopicState
+    from fairbox.tables.stored_messages import StoredMessage
+    from fairbox.tables.tables import Tables
 
 _AFTER_PROBE_MS: Final = 5000
 _AGAIN_MS: Final = 1000

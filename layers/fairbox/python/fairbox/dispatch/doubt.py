@@ -6,14 +6,14 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from fairbox.errors import Unavailable, Unreadable
-from fairbox.model.stored_messages import ShardRow
 from fairbox.model.swap import swap
+from fairbox.tables.shard_rows import ShardRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from fairbox.dynamodb.tables import Tables
-    from fairbox.model.stored_messages import Shard
+    from fairbox.model.messages import Shard
+    from fairbox.tables.tables import Tables
 
 
 def doubt(tables: Tables, shards: Iterable[Shard], now: int) -> None:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from fairbox.dispatch.sending.circuit_breakers import Admitted
     from fairbox.dispatch.sending.jobs import Job
     from fairbox.model.messages import MessageRef
-    from fairbox.model.stored_messages import StoredMessage
     from fairbox.model.topics import TopicState
+    from fairbox.tables.stored_messages import StoredMessage
 
     Done = Callable[[DeliveryResult], None]
     Page = tuple[Sequence[StoredMessage], Done]

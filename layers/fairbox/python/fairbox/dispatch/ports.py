@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from fairbox.model.messages import MessageRef
-    from fairbox.model.stored_messages import StoredMessage
     from fairbox.model.topics import Subscription
+    from fairbox.tables.stored_messages import StoredMessage
 
 OVERDUE_MS: Final = 60_000
 """Age from which the sweep, and the visits that it asks for, take a message up."""

@@ -6,22 +6,22 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from fairbox.codec.stream_records import raw_image, read_record, without_heartbeats
 from fairbox.dispatch.delivery_result import DeliveryResult
 from fairbox.dispatch.ports import Doorbell
 from fairbox.errors import FairboxError, NewerVersion, Unreadable
 from fairbox.model.clock import milliseconds
 from fairbox.model.ids import time_of
-from fairbox.model.stored_messages import RECEIVES_CHECK_MS
+from fairbox.tables.hints import RECEIVES_CHECK_MS
+from fairbox.tables.stream_records import raw_image, read_record, without_heartbeats
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from fairbox.codec.stream_records import Change
     from fairbox.dispatch.dispatcher import Dispatcher
-    from fairbox.model.messages import MessageRef
-    from fairbox.model.stored_messages import Shard, StoredMessage
+    from fairbox.model.messages import MessageRef, Shard
     from fairbox.model.topics import TopicState
+    from fairbox.tables.stored_messages import StoredMessage
+    from fairbox.tables.stream_records import Change
 
 YOUNG_MS: Final = 20_000
 LATE_MS: Final = 40_000

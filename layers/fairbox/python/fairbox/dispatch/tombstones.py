@@ -11,8 +11,8 @@ from fairbox.errors import FairboxError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fairbox.dynamodb.tables import Tables
-    from fairbox.model.stored_messages import StoredMessage
+    from fairbox.tables.stored_messages import StoredMessage
+    from fairbox.tables.tables import Tables
 
 logger = logging.getLogger("fairbox")
 

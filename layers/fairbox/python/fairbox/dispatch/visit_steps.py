@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from fairbox.dispatch.dispatcher import Dispatcher
-    from fairbox.dynamodb.tables import Tables
-    from fairbox.model.stored_messages import ShardRow, StoredMessage
     from fairbox.model.topics import Subscription, TopicState
+    from fairbox.tables.shard_rows import ShardRow
+    from fairbox.tables.stored_messages import StoredMessage
+    from fairbox.tables.tables import Tables
 
 _FIRST_BACKOFF_SECONDS: Final = 60
 MAX_BACKOFF_SECONDS: Final = 600

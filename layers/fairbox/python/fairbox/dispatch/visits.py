@@ -20,7 +20,7 @@ from fairbox.dispatch.visit_steps import (
 from fairbox.dispatch.walks import Walk, places_below, places_since
 from fairbox.model.clock import milliseconds
 from fairbox.model.ids import time_of
-from fairbox.model.walk_positions import END
+from fairbox.tables.walk_positions import END
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from fairbox.dispatch.dispatcher import Dispatcher
     from fairbox.model.messages import MessageRef
     from fairbox.model.topics import TopicState
-    from fairbox.model.walk_positions import Places, WalkPosition
+    from fairbox.tables.walk_positions import Places, WalkPosition
 
 WAITED_MS: Final = 60_000
 """Time after which a doorbell of a visit apart is left to the walk that goes on there."""

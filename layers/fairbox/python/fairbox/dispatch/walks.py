@@ -12,7 +12,6 @@ from functools import partial
 from itertools import compress
 from typing import TYPE_CHECKING, Final
 
-from fairbox.codec.keys import due_sk, message_sk
 from fairbox.dispatch.ports import OVERDUE_MS, Doorbell
 from fairbox.dispatch.visit_steps import (
     FROM_HEAD,
@@ -25,14 +24,8 @@ from fairbox.dispatch.visit_steps import (
 )
 from fairbox.model.clock import milliseconds
 from fairbox.model.ids import before, bound_of, sent_at, time_of
-from fairbox.model.walk_positions import (
-    END,
-    LANES,
-    NOWHERE,
-    Places,
-    WalkPosition,
-    audience_text,
-)
+from fairbox.tables.keys import due_sk, message_sk
+from fairbox.tables.walk_positions import END, LANES, NOWHERE, Places, WalkPosition, audience_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -41,10 +34,11 @@ if TYPE_CHECKING:
     from fairbox.dispatch.dispatcher import Dispatcher
     from fairbox.dispatch.page_streams import Page
     from fairbox.dispatch.visit_steps import VisitReport
-    from fairbox.dynamodb.tables import Tables
-    from fairbox.model.stored_messages import OpenLane, StoredMessage
+    from fairbox.model.messages import OpenLane
     from fairbox.model.subscription_status import Admission
     from fairbox.model.topics import TopicState
+    from fairbox.tables.stored_messages import StoredMessage
+    from fairbox.tables.tables import Tables
 
 NOT_RELAYED_MS: Final = 25_000
 """Age from which the relay sends a message no more: it treats records as young until 21 s."""

@@ -15,9 +15,9 @@ from fairbox.tables.feeds import FeedRows
 if TYPE_CHECKING:
     from fairbox.client.outbox import Outbox
     from fairbox.doctor.aws import Aws
-    from fairbox.model.stored_messages import ShardRow
     from fairbox.model.topics import TopicState
     from fairbox.settings import Settings
+    from fairbox.tables.shard_rows import ShardRow
 
 DELIVERY: Final = "Delivery"
 """End of the name of the stack that says the deployed version."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fairbox.doctor.aws import Missing
 from fairbox.doctor.deployment import DELIVERY, RULE
 from fairbox.doctor.findings import Reporter, check, each
-from fairbox.model.item_versions import VERSION_OUTPUT
+from fairbox.model.versions import VERSION_OUTPUT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

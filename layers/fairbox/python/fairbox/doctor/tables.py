@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from fairbox.codec import EXPIRES_AT
-from fairbox.codec import batches as batch_names
 from fairbox.doctor.aws import Missing
 from fairbox.doctor.findings import check, each
-from fairbox.dynamodb.definitions import batches_definition, feeds_definition, table_definitions
+from fairbox.tables import batch_records as batch_names
+from fairbox.tables.definitions import batches_definition, feeds_definition, table_definitions
+from fairbox.tables.keys import EXPIRES_AT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

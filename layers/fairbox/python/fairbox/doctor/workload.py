@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from fairbox.codec import PK
-from fairbox.codec.deferred_keys import read_deferred
-from fairbox.codec.keys import parse_lane_pk, shard_key
 from fairbox.doctor.findings import Reporter, check, each
+from fairbox.tables.deferred_keys import read_deferred
+from fairbox.tables.keys import PK, parse_lane_pk, shard_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from fairbox.doctor.deployment import Deployment
     from fairbox.doctor.findings import Finding
-    from fairbox.model.stored_messages import ShardRow
+    from fairbox.tables.shard_rows import ShardRow
 
 OVERDUE_MS: Final = 300_000
 """Since a shard's check was due: the sweep comes each minute, and a visit postpones the check."""

@@ -17,8 +17,8 @@ from fairbox.tables.feeds import FeedRows
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from fairbox.dynamodb.calls import Calls
     from fairbox.model.feeds import Feed
+    from fairbox.tables.calls import Calls
     from fairbox.tables.feed_connections import Connection, FeedConnections
     from fairbox.tables.feed_topics import Bundle, TopicState
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from fairbox.dispatch.calls import in_threads
+from fairbox.dispatch.parallel import in_threads
 from fairbox.errors import Unavailable
 from fairbox.model.deadline import NO_TIME
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from fairbox.aws.feed_sockets import FeedSockets, Posted
-    from fairbox.dispatch.calls import Run
+    from fairbox.dispatch.parallel import Run
     from fairbox.model.clock import Clock
 
 POSTS: Final = 64

@@ -10,7 +10,7 @@ from itertools import chain
 from math import inf
 from typing import TYPE_CHECKING, Final
 
-from fairbox.dispatch.calls import in_threads
+from fairbox.dispatch.parallel import in_threads
 from fairbox.errors import Unavailable, UnknownFeed
 from fairbox.feeds.frames import frames_of, slices_of
 from fairbox.feeds.ringing import decode
@@ -19,7 +19,7 @@ from fairbox.model.feeds import split_topic
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from fairbox.dispatch.calls import Run
+    from fairbox.dispatch.parallel import Run
     from fairbox.feeds.frames import Slice
     from fairbox.feeds.posting import Posting
     from fairbox.feeds.ringing import Doorbell, News, Ringing

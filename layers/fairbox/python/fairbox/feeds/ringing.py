@@ -11,18 +11,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.aws.sqs_sender import send_all
-from fairbox.codec.attributes import HEAD
-from fairbox.codec.keys import key
-from fairbox.codec.stream_records import image_item
-from fairbox.dispatch.calls import in_threads
+from fairbox.dispatch.parallel import in_threads
 from fairbox.errors import FairboxError
 from fairbox.model.chunks import chunks
 from fairbox.tables.feed_topics import MESSAGES, of_item, topic_of, topic_pk
+from fairbox.tables.keys import HEAD, key
+from fairbox.tables.stream_records import image_item
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from fairbox.dispatch.calls import Run
+    from fairbox.dispatch.parallel import Run
     from fairbox.tables.feed_leases import FeedLeases
     from fairbox.tables.feed_topics import Bundle
 

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any, Final
 
 from fairbox.aws.s3_failures import S3Failures
-from fairbox.dispatch.calls import in_threads
+from fairbox.dispatch.parallel import in_threads
 from fairbox.dispatch.stream.marking import Marking
 from fairbox.observability.metrics import NEWER, UNREADABLE
 from fairbox.runtime.application import Application

@@ -6,9 +6,9 @@ import logging
 from functools import cache
 from typing import Any
 
-from fairbox.dispatch.calls import in_threads
 from fairbox.dispatch.maintenance.expiry import Expiry
 from fairbox.dispatch.maintenance.sweep import Sweep
+from fairbox.dispatch.parallel import in_threads
 from fairbox.observability.metrics import EXPIRED, NEWER, RUNG
 from fairbox.runtime.application import Application
 from fairbox.runtime.start import make_at_start

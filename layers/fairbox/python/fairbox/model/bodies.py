@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import replace
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
-from fairbox.errors import InvalidInput, NotConfigured
+from fairbox.errors import InvalidInput
 from fairbox.model.messages import MAX_BODY_BYTES
-from fairbox.settings import BODIES_BUCKET
-
-if TYPE_CHECKING:
-    from fairbox.model.stored_messages import StoredMessage
 
 COMPRESS_OVER: Final = 512  # shorter bodies are stored as they are
 OFFLOAD_OVER: Final = 300_000  # leaves room in 400 KB for headers, keys and the failure history
@@ -35,21 +30,6 @@ class BodyStore(Protocol):
     def expire(self, bucket: str, key: str) -> None:
         """Let the store's life cycle delete the body after its retention."""
         ...
-
-
-def fetch_body(bodies: BodyStore | None, stored: StoredMessage) -> StoredMessage:
-    """Return the message with its offloaded body in place.
-
-    Raises:
-        NotConfigured: there is no body store.
-        Unavailable: the body could not be read.
-    """
-    if stored.offloaded is None:
-        return stored
-    if bodies is None:
-        raise NotConfigured(BODIES_BUCKET)
-    body = bodies.get(stored.offloaded.bucket, stored.offloaded.key)
-    return replace(stored, message=replace(stored.message, body=body))
 
 
 def compress(body: bytes) -> tuple[bytes, bool]:

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fairbox.model.messages import Message
-    from fairbox.model.stored_messages import StoredMessage
 
 ANNOUNCE_MS: Final = 60_000
 """The time by which a width is announced ahead: two lifetimes of a producer's copy."""
@@ -84,20 +83,20 @@ def ref_of(message: Message, epochs: Sequence[Epoch]) -> MessageRef:
     return MessageRef(message.topic, epoch.number, shard_number(key, epoch.shards), message.id, due)
 
 
-def belongs(stored: StoredMessage, epochs: Sequence[Epoch]) -> MessageRef | None:
+def belongs(message: Message, ref: MessageRef, epochs: Sequence[Epoch]) -> MessageRef | None:
     """Return the place where a message belongs; None: it lies there, or was put there rightly.
 
     A message is misplaced when its topic does not list its epoch (so nobody reads there), when its
     shard is not its key's, and when its id is of another epoch's time because the clock or the view
     of its producer was wrong. A message added late to an epoch that is closed by now lies rightly.
     """
-    ref, ms = stored.ref, time_of(stored.ref.id)
+    ms = time_of(ref.id)
     here = next((epoch for epoch in epochs if epoch.number == ref.epoch), None)
     wanted = epoch_at(epochs, ms)
     if here is not None and here.closed:
         end = ended(epochs, here)
         wanted = here if end is None or ms < end else wanted
-    shard = shard_number(stored.message.shard_key, wanted.shards)
+    shard = shard_number(message.shard_key, wanted.shards)
     right = replace(ref, epoch=wanted.number, shard=shard)
     return None if right == ref else right
 

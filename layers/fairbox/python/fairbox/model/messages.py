@@ -8,12 +8,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Literal
 
 from fairbox.errors import BodyTooLarge, InvalidInput
 from fairbox.model import event_attributes
 from fairbox.model.ids import LAST_MS, check_item, new_id, parse_id, time_of
 
+Lane = Literal["ready", "later", "dead"]
+OpenLane = Literal["ready", "later"]
+Shard = tuple[str, int, int]
+"""Topic, epoch and number of a shard."""
 MAX_BODY_BYTES: Final = 64 * 1024 * 1024
 MAX_KEY_BYTES: Final = 256
 MAX_HEADERS: Final = 64

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from fairbox.codec.failures import fitted
-from fairbox.model.stored_messages import Failure, StoredMessage, SubscriptionState
 from fairbox.model.topics import PULL
+from fairbox.tables.message_failures import fitted
+from fairbox.tables.stored_messages import Failure, StoredMessage, SubscriptionState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

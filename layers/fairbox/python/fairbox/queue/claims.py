@@ -5,23 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from fairbox.dynamodb.claims import Claiming
 from fairbox.model.clock import milliseconds
 from fairbox.model.receipts import TOKEN_BYTES
-from fairbox.model.stored_messages import Claim
 from fairbox.queue.attempts import crashed
 from fairbox.queue.models import Taken
+from fairbox.tables.message_claims import Claiming
+from fairbox.tables.stored_messages import Claim
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from random import Random
 
-    from fairbox.dynamodb.hints import HintMove
-    from fairbox.dynamodb.tables import Tables
     from fairbox.model.clock import Clock
     from fairbox.model.messages import MessageRef
-    from fairbox.model.stored_messages import StoredMessage
     from fairbox.queue.read_window import Lane
+    from fairbox.tables.hints import HintMove
+    from fairbox.tables.stored_messages import StoredMessage
+    from fairbox.tables.tables import Tables
 
 
 LOST: Final = 2

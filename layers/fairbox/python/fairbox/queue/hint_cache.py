@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from fairbox.codec.hints import group_of
 from fairbox.model.clock import milliseconds
+from fairbox.tables.hints import group_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from fairbox.model.clock import Clock
-    from fairbox.model.stored_messages import Hint, Shard
+    from fairbox.model.messages import Shard
+    from fairbox.tables.hints import Hint
 
 COPY_MS: Final = 1_000
 Row = tuple[str, int, int]  # topic, epoch, which row of it

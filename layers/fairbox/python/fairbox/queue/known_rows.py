@@ -9,8 +9,8 @@ from fairbox.model.clock import milliseconds
 
 if TYPE_CHECKING:
     from fairbox.model.clock import Clock
-    from fairbox.model.key_claims import KeyClaims
-    from fairbox.model.stored_messages import Shard
+    from fairbox.model.messages import Shard
+    from fairbox.tables.key_claims import KeyClaims
 
 _FRESH_MS: Final = 2_000  # how late a message is found that another process gives back
 _SHARED_MS: Final = 10_000  # how long a row is read that another process changed

@@ -10,7 +10,7 @@ from fairbox.errors import InvalidInput
 
 if TYPE_CHECKING:
     from fairbox.model.receipts import ClaimPlace
-    from fairbox.model.stored_messages import StoredMessage
+    from fairbox.tables.stored_messages import StoredMessage
 
 MAX_MESSAGES: Final = 100
 MAX_VISIBILITY_SECONDS: Final = 12 * 3600.0

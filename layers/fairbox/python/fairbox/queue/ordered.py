@@ -15,7 +15,6 @@ from fairbox.dispatch.ordered.resize_barrier import ResizeBarrier
 from fairbox.dispatch.tombstones import bury_marked
 from fairbox.model.clock import milliseconds
 from fairbox.model.receipts import TOKEN_BYTES
-from fairbox.model.stored_messages import Claim
 from fairbox.queue.attempts import dying
 from fairbox.queue.known_rows import KnownRows
 from fairbox.queue.models import Taken
@@ -24,17 +23,19 @@ from fairbox.queue.ordered_reader import ShardReader
 from fairbox.queue.ordered_reads import Spent
 from fairbox.queue.shard_rotation import ShardRotation
 from fairbox.queue.waiting_keys import WaitingKeys
+from fairbox.tables.stored_messages import Claim
 
 if TYPE_CHECKING:
     from random import Random
 
-    from fairbox.dynamodb.tables import Tables
     from fairbox.model.clock import Clock
-    from fairbox.model.key_claims import KeyClaim, KeyClaims
-    from fairbox.model.stored_messages import Shard, StoredMessage
+    from fairbox.model.messages import Shard
     from fairbox.model.topics import TopicState
     from fairbox.queue.ordered_reads import ShardRead, Wanted, Window
     from fairbox.queue.shard_rotation import Place
+    from fairbox.tables.key_claims import KeyClaim, KeyClaims
+    from fairbox.tables.stored_messages import StoredMessage
+    from fairbox.tables.tables import Tables
 
 logger = logging.getLogger("fairbox.queue")
 _SHARDS_A_CALL: Final = 8

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from fairbox.dispatch.ordered.resize_barrier import NOTHING
 from fairbox.model.ids import behind, time_of
-from fairbox.model.key_claims import (
+from fairbox.queue.ordered_reads import YOUNG_MS
+from fairbox.tables.key_claims import (
     MAX_ENTRIES,
     MAX_IDS,
     KeyClaim,
@@ -16,14 +17,13 @@ from fairbox.model.key_claims import (
     key_digest,
     token_of,
 )
-from fairbox.queue.ordered_reads import YOUNG_MS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from fairbox.dispatch.ordered.resize_barrier import Waits
-    from fairbox.model.stored_messages import StoredMessage
     from fairbox.queue.ordered_reads import ShardRead, Window
+    from fairbox.tables.stored_messages import StoredMessage
 
 _MOVE_OVER: Final = 4  # messages behind held ones that are worth a write to pass
 

@@ -5,24 +5,25 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
-from fairbox.codec.attributes import HEAD
 from fairbox.dispatch.tombstones import finish_marked
 from fairbox.model.clock import milliseconds
 from fairbox.model.ids import before, time_of
-from fairbox.model.key_claims import KeyClaims, key_digest
 from fairbox.model.messages import MessageRef
 from fairbox.queue.ordered_reads import YOUNG_MS, ShardRead, Window
+from fairbox.tables.key_claims import KeyClaims, key_digest
+from fairbox.tables.keys import HEAD
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from fairbox.dynamodb.tables import Tables
     from fairbox.model.clock import Clock
-    from fairbox.model.key_claims import KeyClaim
-    from fairbox.model.stored_messages import Shard, StoredMessage
+    from fairbox.model.messages import Shard
     from fairbox.queue.known_rows import KnownRows
     from fairbox.queue.ordered_reads import Spent, Wanted
     from fairbox.queue.waiting_keys import WaitingKeys
+    from fairbox.tables.key_claims import KeyClaim
+    from fairbox.tables.stored_messages import StoredMessage
+    from fairbox.tables.tables import Tables
 
 LEFT_MS: Final = 2_000  # an acknowledged message that is older was left by a crash
 MARKED_MS: Final = 3_600_000  # and later it was added again: no call lasts so long

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from fairbox.model.key_claims import KeyClaim, KeyClaims
-    from fairbox.model.stored_messages import StoredMessage
+    from fairbox.tables.key_claims import KeyClaim, KeyClaims
+    from fairbox.tables.stored_messages import StoredMessage
 
 
 YOUNG_MS: Final = 2_000  # ids behind which others may still be committed

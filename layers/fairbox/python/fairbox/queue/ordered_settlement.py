@@ -7,26 +7,25 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from fairbox.codec.keys import message_key
 from fairbox.dispatch.tombstones import bury_marked
 from fairbox.errors import StaleReceipt, Unavailable
 from fairbox.model.clock import milliseconds
-from fairbox.model.key_claims import KeyClaim
-from fairbox.model.stored_messages import StoredMessage
 from fairbox.model.swap import swap
 from fairbox.model.topics import RetryPolicy
 from fairbox.queue.attempts import dying, failed
+from fairbox.tables.key_claims import KeyClaim
+from fairbox.tables.keys import message_key
+from fairbox.tables.stored_messages import StoredMessage
 
 if TYPE_CHECKING:
     from random import Random
 
-    from fairbox.dynamodb.tables import Tables
     from fairbox.model.clock import Clock
-    from fairbox.model.key_claims import KeyClaims
-    from fairbox.model.messages import MessageRef
+    from fairbox.model.messages import MessageRef, Shard
     from fairbox.model.receipts import Receipt
-    from fairbox.model.stored_messages import Shard
     from fairbox.queue.known_rows import KnownRows
+    from fairbox.tables.key_claims import KeyClaims
+    from fairbox.tables.tables import Tables
 
 Change = Callable[[KeyClaim, Sequence[int]], tuple[KeyClaim, Sequence[int]]]
 """A change of an entry, and the places among its claimed messages for which it was made."""

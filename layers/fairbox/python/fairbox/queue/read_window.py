@@ -9,18 +9,19 @@ from typing import TYPE_CHECKING, Final, Literal
 from fairbox.dispatch.tombstones import bury_marked, finish_marked
 from fairbox.model.clock import milliseconds
 from fairbox.model.ids import time_of
-from fairbox.model.segments import ClaimEnd, segments_of
-from fairbox.model.stored_messages import RECEIVES_CHECK_MS
 from fairbox.queue.attempts import dying
+from fairbox.tables.hints import RECEIVES_CHECK_MS
+from fairbox.tables.segments import ClaimEnd, segments_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from fairbox.dynamodb.tables import Tables
     from fairbox.model.clock import Clock
-    from fairbox.model.messages import MessageRef
-    from fairbox.model.segments import Segment
-    from fairbox.model.stored_messages import Hint, Shard, StoredMessage
+    from fairbox.model.messages import MessageRef, Shard
+    from fairbox.tables.hints import Hint
+    from fairbox.tables.segments import Segment
+    from fairbox.tables.stored_messages import StoredMessage
+    from fairbox.tables.tables import Tables
 
 SPARE: Final = 5  # messages read in addition, because others may claim some
 PAGE: Final = 100  # messages read at once at most

@@ -11,27 +11,26 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from fairbox.codec.keys import due_sk, message_sk
-from fairbox.codec.segments import segment_of
-from fairbox.dynamodb.hints import HintMove
 from fairbox.errors import FAILED
 from fairbox.model.clock import milliseconds
-from fairbox.model.segments import ClaimEnd, Segment, joined, segments_of
-from fairbox.model.stored_messages import MAX_CHECK_AHEAD_MS, RECEIVES_CHECK_MS
 from fairbox.queue.read_window import MOVE_OVER, Window
 from fairbox.queue.shard_rotation import Reading
+from fairbox.tables.hints import MAX_CHECK_AHEAD_MS, RECEIVES_CHECK_MS, HintMove
+from fairbox.tables.keys import due_sk, message_sk
+from fairbox.tables.segments import ClaimEnd, Segment, joined, segment_of, segments_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from random import Random
 
-    from fairbox.dynamodb.tables import Tables
     from fairbox.model.clock import Clock
-    from fairbox.model.messages import MessageRef
-    from fairbox.model.stored_messages import Hint, OpenLane, Shard, StoredMessage
+    from fairbox.model.messages import MessageRef, OpenLane, Shard
     from fairbox.queue.claims import Claimer
     from fairbox.queue.models import Taken
     from fairbox.queue.read_window import Ask, LaneReader, Room
+    from fairbox.tables.hints import Hint
+    from fairbox.tables.stored_messages import StoredMessage
+    from fairbox.tables.tables import Tables
 
 _LEASE_MS: Final = 1_500  # after which another process checks, because the first may have died
 _SCAN_LEASE_MS: Final = 5_000  # the same of a scan, which goes on from receive to receive

@@ -6,25 +6,24 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from fairbox.codec.segments import segments_of_refs
 from fairbox.dispatch.tombstones import bury_marked
 from fairbox.errors import StaleReceipt, Unavailable
 from fairbox.model.clock import milliseconds
-from fairbox.model.stored_messages import Claim, StoredMessage
 from fairbox.model.swap import swap
 from fairbox.model.topics import RetryPolicy
 from fairbox.queue.attempts import dying, failed
+from fairbox.tables.segments import segments_of_refs
+from fairbox.tables.stored_messages import Claim, StoredMessage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from random import Random
 
-    from fairbox.dynamodb.tables import Tables
     from fairbox.model.clock import Clock
-    from fairbox.model.messages import MessageRef
+    from fairbox.model.messages import MessageRef, Shard
     from fairbox.model.receipts import Receipt
-    from fairbox.model.stored_messages import Shard
     from fairbox.queue.hint_cache import HintCache
+    from fairbox.tables.tables import Tables
 
 
 class UnorderedSettlement:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from fairbox.codec.hints import group_of
+from fairbox.tables.hints import group_of
 
 if TYPE_CHECKING:
     from random import Random

@@ -11,29 +11,28 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from fairbox.codec.hints import group_of
-from fairbox.codec.segments import segment_of
-from fairbox.dynamodb.hints import HintMove
 from fairbox.errors import FAILED
 from fairbox.model.clock import milliseconds
 from fairbox.model.ids import bound_of, time_of
-from fairbox.model.stored_messages import Hint
 from fairbox.queue.claims import LOST, Claimed, Claimer
 from fairbox.queue.read_window import YOUNG_MS, Ask, LaneReader, Room, Window, passed
 from fairbox.queue.reclaim import Reclaim
 from fairbox.queue.shard_rotation import Reading, ShardRotation
+from fairbox.tables.hints import Hint, HintMove, group_of
+from fairbox.tables.segments import segment_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from random import Random
 
-    from fairbox.dynamodb.tables import Tables
     from fairbox.model.clock import Clock
-    from fairbox.model.stored_messages import Shard, StoredMessage
+    from fairbox.model.messages import Shard
     from fairbox.model.topics import TopicState
     from fairbox.queue.hint_cache import HintCache
     from fairbox.queue.models import Taken
     from fairbox.queue.shard_rotation import Round
+    from fairbox.tables.stored_messages import StoredMessage
+    from fairbox.tables.tables import Tables
 
 RECEIVES: Final = 64
 """Receives of a topic that choose at random after others were competitors."""

@@ -10,16 +10,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from fairbox.model.clock import milliseconds
-from fairbox.model.key_claims import MAX_ENTRIES, KeysAside
+from fairbox.tables.key_claims import MAX_ENTRIES, KeysAside
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from random import Random
 
-    from fairbox.dynamodb.tables import Tables
     from fairbox.model.clock import Clock
-    from fairbox.model.key_claims import KeyClaim, KeyClaims
-    from fairbox.model.stored_messages import Shard
+    from fairbox.model.messages import Shard
+    from fairbox.tables.key_claims import KeyClaim, KeyClaims
+    from fairbox.tables.tables import Tables
 
 _IN_ROW: Final = 16  # keys that wait in the row at most
 _LEFT: Final = 8  # of these stay when others are set aside

@@ -16,7 +16,6 @@ from fairbox.client.outbox import Outbox
 from fairbox.destinations import DestinationFactory, make_clients
 from fairbox.destinations.secrets import WebhookKeys
 from fairbox.dispatch.dispatcher import Dispatcher
-from fairbox.dynamodb.tables import Tables
 from fairbox.model.clock import SystemClock
 from fairbox.model.topics import GROUPS
 from fairbox.observability.delivery_metrics import log_circuits, write_metrics
@@ -40,6 +39,7 @@ from fairbox.settings import (
     WEBHOOK_SECRETS,
     Settings,
 )
+from fairbox.tables.tables import Tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

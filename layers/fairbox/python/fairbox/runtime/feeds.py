@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from fairbox.aws.feed_sockets import ANSWER_SECONDS, FeedSockets
 from fairbox.aws.token_keys import SecretKeys
-from fairbox.dynamodb.calls import Calls
 from fairbox.feeds.asking import Asking
 from fairbox.feeds.polling import Polling
 from fairbox.feeds.requests import Requests
@@ -27,6 +26,7 @@ from fairbox.settings import (
     PUSH_RATE,
     Settings,
 )
+from fairbox.tables.calls import Calls
 from fairbox.tables.feed_connections import FeedConnections
 from fairbox.tables.feed_leases import FeedLeases
 from fairbox.tables.feed_polls import FeedPolls

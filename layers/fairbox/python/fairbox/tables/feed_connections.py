@@ -7,17 +7,16 @@ import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from fairbox.codec.attributes import EXPIRES_AT, PK, SK
-from fairbox.codec.item_versions import check_version
-from fairbox.codec.keys import Item, Key, key, key_text
-from fairbox.codec.messages import number
-from fairbox.dynamodb.calls import ConditionFailed
 from fairbox.errors import Unreadable
+from fairbox.tables.calls import ConditionFailed
+from fairbox.tables.item_versions import check_version
+from fairbox.tables.keys import EXPIRES_AT, PK, SK, Item, Key, key, key_text
+from fairbox.tables.stored_messages import number
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from fairbox.dynamodb.calls import Calls
+    from fairbox.tables.calls import Calls
 
 # connection of a client of feeds (table Feeds)
 USER: Final = "u"  # S, as its token names it

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from fairbox.codec.attributes import EXPIRES_AT, PK, SK
-from fairbox.codec.keys import key
-from fairbox.codec.messages import number
 from fairbox.errors import Throttled
 from fairbox.tables.feed_connections import LIFE_SECONDS
 from fairbox.tables.feed_topics import topic_pk
+from fairbox.tables.keys import EXPIRES_AT, PK, SK, key
+from fairbox.tables.stored_messages import number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from fairbox.dynamodb.calls import Calls
+    from fairbox.tables.calls import Calls
 
 LEASE_SECONDS: Final = LIFE_SECONDS + 3600
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from fairbox.codec.keys import key
-from fairbox.codec.messages import number
-from fairbox.dynamodb.calls import ConditionFailed
+from fairbox.tables.calls import ConditionFailed
+from fairbox.tables.keys import key
+from fairbox.tables.stored_messages import number
 
 if TYPE_CHECKING:
-    from fairbox.dynamodb.calls import Calls
+    from fairbox.tables.calls import Calls
 
 # held polls (table Feeds)
 HELD: Final = "h"  # SS, each poll: until when, in s since 1970 UTC, a space, its id

@@ -11,19 +11,18 @@ import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from fairbox.codec.attributes import EXPIRES_AT, HEAD, PK, SK
-from fairbox.codec.item_versions import check_version
-from fairbox.codec.keys import Item, key, key_text
-from fairbox.codec.messages import number
-from fairbox.dynamodb.calls import ConditionFailed
 from fairbox.errors import Unreadable
 from fairbox.model.bodies import COMPRESS_OVER, compress
 from fairbox.model.feeds import BUNDLE_MESSAGES
+from fairbox.tables.calls import ConditionFailed
+from fairbox.tables.item_versions import check_version
+from fairbox.tables.keys import EXPIRES_AT, HEAD, PK, SK, Item, key, key_text
+from fairbox.tables.stored_messages import number
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from fairbox.dynamodb.calls import Calls
+    from fairbox.tables.calls import Calls
 
 # bundle of messages: head, log (table Feeds)
 FIRST: Final = "f"  # N, number of its first message

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from fairbox.codec.attributes import CONFIG, PK, SK
-from fairbox.codec.item_versions import check_version
-from fairbox.codec.keys import Item, key, key_text
-from fairbox.codec.messages import number
-from fairbox.dynamodb.calls import ConditionFailed
 from fairbox.errors import InvalidInput, UnknownFeed, Unreadable
 from fairbox.model.feeds import NUMBERS, Feed
+from fairbox.tables.calls import ConditionFailed
+from fairbox.tables.item_versions import check_version
+from fairbox.tables.keys import CONFIG, PK, SK, Item, key, key_text
+from fairbox.tables.stored_messages import number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from fairbox.dynamodb.calls import Calls
+    from fairbox.tables.calls import Calls
 
 # feed, with the numbers of its kind under their own names (table Feeds)
 KIND: Final = "kind"  # S, `snapshot`, `ring` or `private`

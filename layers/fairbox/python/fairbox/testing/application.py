@@ -16,8 +16,6 @@ from fairbox.client.batches import Batches
 from fairbox.client.feeds import Feeds
 from fairbox.client.outbox import Outbox
 from fairbox.client.queue import Queue
-from fairbox.codec import EXPIRES_AT, SIZE
-from fairbox.codec import batches as batch_names
 from fairbox.destinations.feed import PublishedFeed
 from fairbox.destinations.topic import PulledTopic, add_to_topic
 from fairbox.dispatch.dispatcher import Dispatcher, run_sequentially
@@ -31,10 +29,13 @@ from fairbox.dispatch.ports import TAKEN, GivenUpBatch, Limits, Outcome
 from fairbox.dispatch.relay import Relay
 from fairbox.dispatch.stream.marking import Marking
 from fairbox.dispatch.visits import Visits
-from fairbox.dynamodb.definitions import batches_definition, feeds_definition, table_definitions
-from fairbox.dynamodb.tables import Tables
 from fairbox.model.ids import IdGenerator
 from fairbox.model.topics import GROUPS
+from fairbox.tables import batch_records as batch_names
+from fairbox.tables.definitions import batches_definition, feeds_definition, table_definitions
+from fairbox.tables.keys import EXPIRES_AT
+from fairbox.tables.stored_messages import SIZE
+from fairbox.tables.tables import Tables
 from fairbox.testing.acks import MemoryAcks
 from fairbox.testing.clock import ManualClock
 from fairbox.testing.doorbell_queues import DoorbellQueues
@@ -48,8 +49,8 @@ if TYPE_CHECKING:
     from fairbox.dispatch.ports import SetAside
     from fairbox.model.clock import Clock
     from fairbox.model.messages import Message
-    from fairbox.model.stored_messages import StoredMessage
     from fairbox.model.topics import Subscription
+    from fairbox.tables.stored_messages import StoredMessage
 
 OUTBOX = "outbox"
 DELIVERIES = "deliveries"

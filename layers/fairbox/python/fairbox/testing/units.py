@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
-from fairbox.codec.item_size import item_size, number_size, value_size
+from fairbox.tables.item_size import item_size, number_size, value_size
 
 __all__ = [
     "TRANSACTION_FACTOR",

@@ -10,15 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from fairbox.dynamodb.epochs import EpochTable
 from fairbox.model.clock import milliseconds
 from fairbox.model.epochs import closed, may_close, may_leave, without
+from fairbox.tables.epoch_rows import EpochTable
 
 if TYPE_CHECKING:
-    from fairbox.dynamodb.tables import Tables
     from fairbox.model.clock import Clock
     from fairbox.model.epochs import Epoch
     from fairbox.model.topics import TopicState
+    from fairbox.tables.tables import Tables
 
 _UNITS_A_SHARD: Final = 4.0
 _UNITS_A_SECOND: Final = 200.0

@@ -14,24 +14,26 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
-from fairbox.dispatch.calls import one_by_one
+from fairbox.dispatch.parallel import one_by_one
 from fairbox.dispatch.visit_steps import postpone_check
-from fairbox.dynamodb.expiries import Expiries
 from fairbox.errors import FairboxError
 from fairbox.model.clock import milliseconds
 from fairbox.model.ids import time_of
-from fairbox.model.key_claims import key_digest
 from fairbox.model.topics import EXPIRY_MARGIN_MS
+from fairbox.tables.expiries import Expiries
+from fairbox.tables.key_claims import key_digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from fairbox.dispatch.calls import Run
-    from fairbox.dynamodb.lanes import ShardPage
-    from fairbox.dynamodb.tables import Tables
+    from fairbox.dispatch.parallel import Run
     from fairbox.model.clock import Clock
-    from fairbox.model.key_claims import KeyClaims
-    from fairbox.model.stored_messages import Shard, ShardRow, StoredMessage
+    from fairbox.model.messages import Shard
+    from fairbox.tables.key_claims import KeyClaims
+    from fairbox.tables.lanes import ShardPage
+    from fairbox.tables.shard_rows import ShardRow
+    from fairbox.tables.stored_messages import StoredMessage
+    from fairbox.tables.tables import Tables
 
 MESSAGES_A_SECOND: Final = 1000
 """Messages read a second at most: 2,000 WRU/s, or 3,000 and more on ordered topics."""

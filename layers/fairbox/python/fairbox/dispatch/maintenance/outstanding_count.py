@@ -12,9 +12,9 @@ from fairbox.model.ids import time_of
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from fairbox.dynamodb.tables import Tables
     from fairbox.model.clock import Clock
-    from fairbox.model.stored_messages import ShardRow
+    from fairbox.tables.shard_rows import ShardRow
+    from fairbox.tables.tables import Tables
 
 MAX_HEADS: Final = 200
 

@@ -13,19 +13,18 @@ import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from fairbox.codec.recounts import digest, fence_sk
 from fairbox.errors import FairboxError
 from fairbox.model.clock import milliseconds
 from fairbox.model.ids import time_of
-from fairbox.model.recounts import PARTS, Recount
-from fairbox.model.stored_messages import NEVER_MS, ShardRow
+from fairbox.tables.recounts import PARTS, Recount, digest, fence_sk
+from fairbox.tables.shard_rows import NEVER_MS, ShardRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from fairbox.dynamodb.tables import Tables
     from fairbox.model.clock import Clock
-    from fairbox.model.recounts import LaneMarks, Part
+    from fairbox.tables.recounts import LaneMarks, Part
+    from fairbox.tables.tables import Tables
 
 logger = logging.getLogger("fairbox")
 

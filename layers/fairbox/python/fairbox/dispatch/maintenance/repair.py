@@ -9,26 +9,23 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from fairbox.codec.attributes import PK
-from fairbox.codec.deferred_keys import read_deferred
-from fairbox.codec.keys import message_sk, parse_lane_pk
-from fairbox.codec.messages import read_message
-from fairbox.codec.shards import is_shard_row, read_shard
-from fairbox.codec.stream_records import read_record, table_of
 from fairbox.dispatch.doubt import doubt
 from fairbox.dispatch.ports import OVERDUE_MS, Doorbell
 from fairbox.dispatch.stream.marking import LANES, MarkReport
 from fairbox.dispatch.tombstones import finish_marked
-from fairbox.dynamodb.message_edits import Edits
-from fairbox.dynamodb.repair_cursor import Cursor, LanePart, RepairTable
 from fairbox.errors import FairboxError, NewerVersion, Unreadable
 from fairbox.model.clock import milliseconds
-from fairbox.model.deferred_keys import EVERY_KEY, name_digest
 from fairbox.model.epochs import belongs
 from fairbox.model.ids import sent_at
-from fairbox.model.key_claims import key_digest
-from fairbox.model.stored_messages import NEVER_MS, ShardRow
 from fairbox.model.subscription_status import NEW
+from fairbox.tables.deferred_keys import EVERY_KEY, name_digest, read_deferred
+from fairbox.tables.key_claims import key_digest
+from fairbox.tables.keys import PK, message_sk, parse_lane_pk
+from fairbox.tables.message_edits import Edits
+from fairbox.tables.repair_cursor import Cursor, LanePart, RepairTable
+from fairbox.tables.shard_rows import NEVER_MS, ShardRow, is_shard_row, read_shard
+from fairbox.tables.stored_messages import read_message
+from fairbox.tables.stream_records import read_record, table_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -37,14 +34,14 @@ if TYPE_CHECKING:
     from fairbox.dispatch.maintenance.recount import Recounts
     from fairbox.dispatch.ports import Doorbells, GivenUpBatch
     from fairbox.dispatch.stream.marking import Marking
-    from fairbox.dynamodb.tables import Tables
     from fairbox.model.clock import Clock
-    from fairbox.model.deferred_keys import DeferredKeys
-    from fairbox.model.messages import MessageRef
-    from fairbox.model.stored_messages import OpenLane, Shard, StoredMessage
+    from fairbox.model.messages import MessageRef, OpenLane, Shard
     from fairbox.model.subscription_status import SubscriptionStatus
     from fairbox.model.topics import TopicState
-    from fairbox.model.walk_positions import WalkPosition
+    from fairbox.tables.deferred_keys import DeferredKeys
+    from fairbox.tables.stored_messages import StoredMessage
+    from fairbox.tables.tables import Tables
+    from fairbox.tables.walk_positions import WalkPosition
 
 logger = logging.getLogger("fairbox")
 
@@ -454,7 +451,7 @@ class Repair:
         ref, topic = stored.ref, self._tables.topic_cache.get(stored.ref.topic)
         if topic is None or topic.epoch(ref.epoch) or ref.epoch > topic.epochs[-1].number:
             return False
-        right = belongs(stored, topic.epochs)
+        right = belongs(stored.message, stored.ref, topic.epochs)
         in_row = topic.topic.ordering == "key" and not topic.pushed
         return right is not None and Edits(self._tables).relocate(
             ref, right, milliseconds(self._clock), ordered=in_row

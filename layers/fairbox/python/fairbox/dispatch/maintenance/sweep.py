@@ -13,7 +13,7 @@ from itertools import islice
 from math import ceil
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from fairbox.dispatch.calls import one_by_one
+from fairbox.dispatch.parallel import one_by_one
 from fairbox.dispatch.ports import OVERDUE_MS, Doorbell
 from fairbox.dispatch.walks import AHEAD_MS, ONLY_LATER, next_delayed
 from fairbox.errors import NewerVersion
@@ -23,13 +23,13 @@ from fairbox.model.ids import sent_at
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from fairbox.dispatch.calls import Run
     from fairbox.dispatch.maintenance.expiry import Expiry
+    from fairbox.dispatch.parallel import Run
     from fairbox.dispatch.ports import Doorbells
-    from fairbox.dynamodb.lanes import ShardPage
-    from fairbox.dynamodb.tables import Tables
     from fairbox.model.clock import Clock
-    from fairbox.model.stored_messages import ShardRow
+    from fairbox.tables.lanes import ShardPage
+    from fairbox.tables.shard_rows import ShardRow
+    from fairbox.tables.tables import Tables
 
 _T = TypeVar("_T")
 

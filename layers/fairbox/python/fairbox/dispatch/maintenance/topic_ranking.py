@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from fairbox.model.busiest_topics import BUSIEST, TROUBLED, BusiestTopics, ranked
 from fairbox.model.clock import milliseconds
+from fairbox.tables.busiest_topics import MAX_BUSIEST, TROUBLED, BusiestTopics, ranked
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from fairbox.dispatch.maintenance.outstanding_count import TopicFigures
-    from fairbox.dynamodb.tables import Tables
     from fairbox.model.clock import Clock
+    from fairbox.tables.tables import Tables
 
 OVERDUE_SECONDS: Final = 600.0
 """Age of its oldest message from which a topic is in trouble."""
@@ -46,9 +46,9 @@ def rank_topics(
         after = now
         if now.has_room and version != now.version:
             after = replace(now, version=version).joined(
-                sorted(tables.topics.names()), limit=BUSIEST
+                sorted(tables.topics.names()), limit=MAX_BUSIEST
             )
-        after = after.joined(troubled, limit=BUSIEST + TROUBLED)
+        after = after.joined(troubled, limit=MAX_BUSIEST + TROUBLED)
     if after != now:
         tables.topics.write_busiest(after)
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fairbox.model.deferred_keys import name_digest
 from fairbox.model.messages import MessageRef
+from fairbox.tables.deferred_keys import name_digest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fairbox.dynamodb.tables import Tables
-    from fairbox.model.deferred_keys import DeferredKey
-    from fairbox.model.stored_messages import StoredMessage
     from fairbox.model.topics import TopicState
+    from fairbox.tables.deferred_keys import DeferredKey
+    from fairbox.tables.stored_messages import StoredMessage
+    from fairbox.tables.tables import Tables
 
 
 class BlockingLetters:

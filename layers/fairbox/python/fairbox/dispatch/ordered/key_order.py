@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from fairbox.dispatch.ordered.resize_barrier import NOTHING
-from fairbox.model.deferred_keys import (
+from fairbox.tables.deferred_keys import (
     EVERY_KEY,
     MAX_BLOCKED,
     DeferredKey,
@@ -15,7 +15,7 @@ from fairbox.model.deferred_keys import (
     name_digest,
     ordered,
 )
-from fairbox.model.key_claims import key_digest
+from fairbox.tables.key_claims import key_digest
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from fairbox.dispatch.delivery_result import DeliveryResult
     from fairbox.dispatch.ordered.resize_barrier import Waits
-    from fairbox.model.stored_messages import StoredMessage
     from fairbox.model.topics import TopicState
+    from fairbox.tables.stored_messages import StoredMessage
 
 CHECK_MS: Final = 600_000  # between checks whether a dead letter still blocks its key
 _SOON_MS: Final = 1_000

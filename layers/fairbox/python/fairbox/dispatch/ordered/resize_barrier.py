@@ -15,18 +15,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from fairbox.model.clock import milliseconds
-from fairbox.model.deferred_keys import audience_of, name_digest
 from fairbox.model.epochs import SETTLED_MS, sharing
-from fairbox.model.key_claims import key_digest
 from fairbox.model.sharding import partition_name
+from fairbox.tables.deferred_keys import audience_of, name_digest
+from fairbox.tables.key_claims import key_digest
 
 if TYPE_CHECKING:
-    from fairbox.dynamodb.lanes import ShardPage
-    from fairbox.dynamodb.tables import Tables
     from fairbox.model.clock import Clock
     from fairbox.model.epochs import Epoch
-    from fairbox.model.stored_messages import Shard, StoredMessage
+    from fairbox.model.messages import Shard
     from fairbox.model.topics import TopicState
+    from fairbox.tables.lanes import ShardPage
+    from fairbox.tables.stored_messages import StoredMessage
+    from fairbox.tables.tables import Tables
 
 _PAGE: Final = 100
 _SHORTEST_MS: Final = 1_000

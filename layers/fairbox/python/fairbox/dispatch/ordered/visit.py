@@ -16,9 +16,9 @@ from fairbox.dispatch.ordered.resize_barrier import NOTHING, ResizeBarrier
 from fairbox.dispatch.visit_steps import postpone_check, readable, ring_at
 from fairbox.errors import Unavailable
 from fairbox.model.clock import milliseconds
-from fairbox.model.deferred_keys import DeferredKeys
 from fairbox.model.ids import before, behind, time_of
 from fairbox.model.messages import MessageRef
+from fairbox.tables.deferred_keys import DeferredKeys
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,10 +27,12 @@ if TYPE_CHECKING:
     from fairbox.dispatch.ordered.resize_barrier import Waits
     from fairbox.dispatch.ports import Doorbell
     from fairbox.dispatch.visit_steps import VisitReport
-    from fairbox.dynamodb.lanes import ShardPage
-    from fairbox.model.deferred_keys import DeferredKey
-    from fairbox.model.stored_messages import Shard, ShardRow, StoredMessage
+    from fairbox.model.messages import Shard
     from fairbox.model.topics import TopicState
+    from fairbox.tables.deferred_keys import DeferredKey
+    from fairbox.tables.lanes import ShardPage
+    from fairbox.tables.shard_rows import ShardRow
+    from fairbox.tables.stored_messages import StoredMessage
 
 YOUNG_MS: Final = 2_000  # smaller ids than these may still be committed
 FIRST_PAGE: Final = 20  # read before the row says that the visit begins elsewhere

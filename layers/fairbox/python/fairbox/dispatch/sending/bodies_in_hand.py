@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from fairbox.errors import FairboxError
-from fairbox.model.bodies import fetch_body
 from fairbox.model.messages import MAX_BODY_BYTES
+from fairbox.tables.stored_messages import fetch_body
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fairbox.model.bodies import BodyStore
     from fairbox.model.clock import Clock
     from fairbox.model.messages import MessageRef
-    from fairbox.model.stored_messages import StoredMessage
+    from fairbox.tables.stored_messages import StoredMessage
 
 BYTES_IN_HAND: Final = 32 * 1024 * 1024
 """Bytes of fetched bodies, and of the copies that calls make; one call may exceed it alone."""

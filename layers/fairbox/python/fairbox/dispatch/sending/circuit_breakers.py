@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
     from fairbox.dispatch.ports import Outcome
     from fairbox.dispatch.sending.jobs import Job
-    from fairbox.dynamodb.tables import Tables
     from fairbox.model.clock import Clock
     from fairbox.model.messages import MessageRef
-    from fairbox.model.stored_messages import StoredMessage
     from fairbox.model.subscription_status import Admission, SubscriptionStatus
     from fairbox.model.topics import Subscription, TopicState
+    from fairbox.tables.stored_messages import StoredMessage
+    from fairbox.tables.tables import Tables
 
 Name = tuple[str, str]
 CallVerdict = Literal["taken", "failure", "gone", "nothing"]

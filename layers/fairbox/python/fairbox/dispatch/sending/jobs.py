@@ -10,8 +10,8 @@ from fairbox.dispatch.fair import Work
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fairbox.model.stored_messages import StoredMessage
     from fairbox.model.topics import Subscription, Topic
+    from fairbox.tables.stored_messages import StoredMessage
 
 
 NOTICES: Final = "fairbox."

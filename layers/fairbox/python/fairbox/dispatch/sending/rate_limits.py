@@ -20,9 +20,9 @@ from fairbox.model.clock import milliseconds
 
 if TYPE_CHECKING:
     from fairbox.dispatch.sending.jobs import Job
-    from fairbox.dynamodb.tables import Tables
     from fairbox.model.clock import Clock
     from fairbox.model.topics import Subscription
+    from fairbox.tables.tables import Tables
 
 BURST_MS: Final = 1000
 LATE_MS: Final = 3000

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from fairbox.model.bodies import BodyStore
     from fairbox.model.clock import Clock
     from fairbox.model.messages import MessageRef
-    from fairbox.model.stored_messages import StoredMessage
     from fairbox.model.topics import Subscription
+    from fairbox.tables.stored_messages import StoredMessage
 
 SLOTS: Final = 16
 """Calls that begin while none of them has been running for long."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fairbox.model.stored_messages import OpenLane
+    from fairbox.model.messages import OpenLane
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,18 +14,8 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.batches.ack_messages import pack
-from fairbox.codec.attributes import SK
-from fairbox.codec.keys import message_sk
-from fairbox.codec.ledger import MAX_PER_ROW, SHARED, SPAN_MS, ledger_item
-from fairbox.codec.recounts import digest, id_of
-from fairbox.codec.stream_records import (
-    read_record,
-    record_lane,
-    sequence_order,
-    without_heartbeats,
-)
-from fairbox.dispatch.calls import one_by_one
 from fairbox.dispatch.doubt import doubt
+from fairbox.dispatch.parallel import one_by_one
 from fairbox.dispatch.stream.lane_changes import LaneChange
 from fairbox.dispatch.stream.message_events import archive_line, events_of, taken_before_skip
 from fairbox.errors import (
@@ -37,20 +27,29 @@ from fairbox.errors import (
     Unreadable,
 )
 from fairbox.model.clock import milliseconds
-from fairbox.model.recounts import LaneMarks
-from fairbox.model.stored_messages import NEVER_MS, Delivery, Offloaded, OpenLane, Shard, ShardRow
 from fairbox.settings import ACK_QUEUE_URL
+from fairbox.tables.keys import SK, message_sk
+from fairbox.tables.ledger import MAX_PER_ROW, SHARED, SPAN_MS, Delivery, ledger_item
+from fairbox.tables.recounts import LaneMarks, digest, id_of
+from fairbox.tables.shard_rows import NEVER_MS, ShardRow
+from fairbox.tables.stream_records import (
+    read_record,
+    record_lane,
+    sequence_order,
+    without_heartbeats,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from fairbox.codec.stream_records import Change
-    from fairbox.dispatch.calls import Run
+    from fairbox.dispatch.parallel import Run
     from fairbox.dispatch.ports import AckQueue, Archive, SetAside
-    from fairbox.dynamodb.tables import Tables
     from fairbox.model.clock import Clock
-    from fairbox.model.stored_messages import StoredMessage
+    from fairbox.model.messages import OpenLane, Shard
     from fairbox.model.topics import TopicState
+    from fairbox.tables.stored_messages import Offloaded, StoredMessage
+    from fairbox.tables.stream_records import Change
+    from fairbox.tables.tables import Tables
 
 LANES: Final[tuple[OpenLane, ...]] = ("ready", "later")
 SMALL_TOPIC: Final = 25

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from fairbox.model.bodies import ARCHIVED_UP_TO
 from fairbox.model.ids import sent_at, time_of
 from fairbox.model.redaction import redacted_address
-from fairbox.model.stored_messages import Delivery
 from fairbox.model.topics import PULL
+from fairbox.tables.ledger import Delivery
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from fairbox.codec.stream_records import Change
-    from fairbox.model.stored_messages import StoredMessage
     from fairbox.model.topics import TopicState
+    from fairbox.tables.stored_messages import StoredMessage
+    from fairbox.tables.stream_records import Change
 
 EventKind = Literal[
     "added", "failed", "delivered", "dead", "redriven", "cancelled", "purged", "expired"

@@ -1,1 +1,0 @@
-"""The adapters of DynamoDB: every call, expression and transaction is written here."""

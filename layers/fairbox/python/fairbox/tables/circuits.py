@@ -1,0 +1,227 @@
+"""The status of subscriptions in their rows: circuits and pauses to models and back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, get_args
+
+from fairbox.errors import FairboxError, TransactionCancelled, Unreadable
+from fairbox.model.subscription_status import NEW, CircuitState, SubscriptionStatus
+from fairbox.tables.calls import ConditionFailed
+from fairbox.tables.keys import SK, key_text, subscription_key
+from fairbox.tables.stored_messages import number
+from fairbox.tables.topic_changes import ANNOUNCED, change_update
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from fairbox.tables.calls import Calls
+    from fairbox.tables.topic_changes import TopicChanges
+
+DESTINATION: Final = "ds"  # S, of a subscription row
+STANDING: Final = "st"  # M of a subscription row: its circuit, its pause
+STANDING_VERSION: Final = "sv"  # N of a subscription row, counts every change of `st`
+SPENT: Final = "sp"  # N, ms, of a subscription row: until when its rate is used up
+
+# inside a subscription's status
+CIRCUIT: Final = "c"  # S
+CIRCUIT_UNTIL: Final = "u"  # N, ms
+CIRCUIT_FAILURES: Final = "n"  # N
+CIRCUIT_SINCE: Final = "o"  # N, ms
+CIRCUIT_REASON: Final = "r"  # S
+PAUSED_AT: Final = "p"  # N, ms
+PAUSE_REASON: Final = "w"  # S
+
+NOT_OURS: Final = (
+    FairboxError, LookupError, ValueError, TypeError, AttributeError, OverflowError, RecursionError,
+)  # fmt: skip
+"""The errors of a reader that meets an item which the codec did not write."""
+
+
+def status_value(status: SubscriptionStatus) -> dict[str, Any] | None:
+    """Return the attribute that holds a subscription's status; None: that of a new one."""
+    fields: dict[str, Any] = {}
+    if status.circuit != "closed":
+        fields = {
+            CIRCUIT: {"S": status.circuit},
+            CIRCUIT_UNTIL: number(status.until),
+            CIRCUIT_FAILURES: number(status.failures),
+            CIRCUIT_SINCE: number(status.since),
+            CIRCUIT_REASON: {"S": status.reason},
+        }
+    if status.paused_at is not None:
+        fields[PAUSED_AT] = number(status.paused_at)
+        fields[PAUSE_REASON] = {"S": status.pause_reason}
+    return {"M": fields} if fields else None
+
+
+def status_attributes(status: SubscriptionStatus) -> dict[str, Any]:
+    """Return the attributes of a row that hold a subscription's status; a new one has none."""
+    if not status.version:
+        return {}
+    value = status_value(status)
+    stands = {} if value is None else {STANDING: value}
+    return {STANDING_VERSION: number(status.version), **stands}
+
+
+def read_status(item: Mapping[str, Any]) -> SubscriptionStatus:
+    """Return a subscription's status from its row.
+
+    Raises:
+        Unreadable: it is not what `status_value` writes.
+    """
+    if STANDING_VERSION not in item:
+        return NEW
+    try:
+        return _read(item)
+    except NOT_OURS as error:
+        raise Unreadable(key_text(item), f"{type(error).__name__}: {error}") from error
+
+
+def _read(item: Mapping[str, Any]) -> SubscriptionStatus:
+    version = int(item[STANDING_VERSION]["N"])
+    fields = item.get(STANDING, {"M": {}})["M"]
+    paused_at = fields.get(PAUSED_AT)
+    pause_reason = fields.get(PAUSE_REASON, {"S": ""})["S"]
+    paused = None if paused_at is None else int(paused_at["N"])
+    if CIRCUIT not in fields:
+        return SubscriptionStatus(paused_at=paused, pause_reason=pause_reason, version=version)
+    circuit: CircuitState = fields[CIRCUIT]["S"]
+    if circuit not in get_args(CircuitState):
+        raise ValueError("no state of a circuit")
+    return SubscriptionStatus(
+        circuit=circuit,
+        until=int(fields[CIRCUIT_UNTIL]["N"]),
+        failures=int(fields[CIRCUIT_FAILURES]["N"]),
+        since=int(fields[CIRCUIT_SINCE]["N"]),
+        reason=fields[CIRCUIT_REASON]["S"],
+        paused_at=paused,
+        pause_reason=pause_reason,
+        version=version,
+    )
+
+
+def read_spent(item: Mapping[str, Any]) -> int:
+    """Return until when a subscription's rate is used up (ms); 0: it never was.
+
+    Raises:
+        Unreadable: it is not what the codec writes.
+    """
+    try:
+        return int(item.get(SPENT, {"N": "0"})["N"])
+    except NOT_OURS as error:
+        raise Unreadable(key_text(item), f"{type(error).__name__}: {error}") from error
+
+
+class CircuitRows:
+    """Reads and changes how subscriptions stand.
+
+    Args:
+        calls: makes the calls.
+        table: the outbox table.
+        changes: reads the latest changes of topics, for the slot of an announcement.
+    """
+
+    def __init__(self, calls: Calls, table: str, changes: Callable[[], TopicChanges]) -> None:
+        self._calls = calls
+        self._table = table
+        self._changes = changes
+
+    def read(self, topic: str, subscriptions: Iterable[str]) -> dict[str, SubscriptionStatus]:
+        """Return how these subscriptions of a topic stand (consistent, 1 RRU each)."""
+        keys = [subscription_key(topic, name) for name in subscriptions]
+        found = self._calls.batch_get(self._table, keys)
+        return {item[SK]["S"].rpartition("#")[2]: read_status(item) for item in found}
+
+    def write(
+        self,
+        topic: str,
+        name: str,
+        after: SubscriptionStatus,
+        before: SubscriptionStatus,
+        *,
+        announce: bool,
+    ) -> SubscriptionStatus | None:
+        """Write how a subscription stands where it stands as in `before`.
+
+        Returns:
+            The status now: `after`, or the one that somebody else wrote. None: it was removed.
+        """
+        update = self._update(topic, name, after, before)
+        try:
+            if announce:
+                bump = change_update(self._table, ANNOUNCED, topic, self._changes())
+                actions = [{"Update": update}, {"Update": bump}]
+                self._calls.call("transact_write_items", TransactItems=actions)
+            else:
+                self._calls.call("update_item", **update)
+        except ConditionFailed as failed:
+            old: Mapping[str, Any] = failed.old
+        except TransactionCancelled as cancelled:
+            old = cancelled.reasons[0][1]
+        else:
+            return after
+        # ours, when the answer to an earlier try was lost: it reads as `after` does
+        return read_status(old) if old else None
+
+    def spent(self, topic: str, name: str) -> int:
+        """Return until when the rate was used up of late (ms; eventually consistent, 0.5 RRU)."""
+        answer = self._calls.call(
+            "get_item",
+            TableName=self._table,
+            Key=subscription_key(topic, name),
+            ProjectionExpression="#s",
+            ExpressionAttributeNames={"#s": SPENT},
+        )
+        return read_spent(answer.get("Item", {}))
+
+    def spend(self, topic: str, name: str, until: int, before: int) -> int | None:
+        """Write until when the rate is used up (ms) where it is as in `before` (1 WRU).
+
+        Returns:
+            None if it was written, or the time that somebody else wrote. That may be `until`: then
+            the tokens are theirs, or ours if an answer was lost; nobody takes them twice.
+        """
+        unspent = "attribute_not_exists(#s)" if before == 0 else "#s = :was"
+        try:
+            self._calls.call(
+                "update_item",
+                TableName=self._table,
+                Key=subscription_key(topic, name),
+                UpdateExpression="SET #s = :s",
+                ConditionExpression=f"attribute_exists(#d) AND {unspent}",
+                ExpressionAttributeNames={"#s": SPENT, "#d": DESTINATION},
+                ExpressionAttributeValues={
+                    ":s": number(until),
+                    **({} if before == 0 else {":was": number(before)}),
+                },
+                ReturnValuesOnConditionCheckFailure="ALL_OLD",
+            )
+        except ConditionFailed as failed:
+            return read_spent(failed.old)
+        return None
+
+    def _update(
+        self, topic: str, name: str, after: SubscriptionStatus, before: SubscriptionStatus
+    ) -> dict[str, Any]:
+        value = status_value(after)
+        values = {":v": number(after.version)}
+        if value is not None:
+            values[":s"] = value
+        unchanged = "attribute_not_exists(#v)"
+        if before.version:
+            unchanged = "#v = :was"
+            values[":was"] = number(before.version)
+        return {
+            "TableName": self._table,
+            "Key": subscription_key(topic, name),
+            "UpdateExpression": f"SET #v = :v{'' if value is None else ', #s = :s'}"
+            + (" REMOVE #s" if value is None else ""),
+            "ConditionExpression": f"attribute_exists(#d) AND {unchanged}",
+            "ExpressionAttributeNames": {
+                "#v": STANDING_VERSION,
+                "#s": STANDING,
+                "#d": DESTINATION,
+            },
+            "ExpressionAttributeValues": values,
+            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+        }

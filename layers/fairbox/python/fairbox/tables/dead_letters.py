@@ -1,0 +1,311 @@
+"""Dead letters: lane `dead`, in the deliveries table."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from fairbox.errors import NewerVersion, Unreadable
+from fairbox.model.clock import milliseconds
+from fairbox.tables import message_states
+from fairbox.tables.calls import ConditionFailed
+from fairbox.tables.circuits import NOT_OURS
+from fairbox.tables.keys import PK, SK, key, key_text, lane_pk, message_key, parse_lane_pk
+from fairbox.tables.message_claims import Claims
+from fairbox.tables.stored_messages import (
+    BODY,
+    DIED_AT,
+    DUE,
+    EDITS,
+    GONE,
+    HOLDER,
+    OFFLOADED,
+    PENDING,
+    RAW,
+    REASON,
+    REDRIVEN,
+    SIZE,
+    STATES,
+    message_item,
+    number,
+    pending_value,
+    read_message,
+    states_value,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from fairbox.model.messages import Message, MessageRef
+    from fairbox.tables.calls import Calls
+    from fairbox.tables.keys import Item
+    from fairbox.tables.stored_messages import StoredMessage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    """An entry of lane `dead`: a message with its state, or an item that nothing could read.
+
+    Attributes:
+        topic, epoch, shard: where it died.
+        id: the message's id; of an unreadable item what its sort key ended in.
+        reason: the text of the last failure, or of the reader.
+        died_at: when, in milliseconds since 1970 UTC.
+        stored: the message with its failures by subscription; None: it cannot be read.
+        raw: the unreadable item as JSON; empty where there is a message.
+        newer: a newer release can read it: it is to be redriven or purged by that.
+    """
+
+    topic: str
+    epoch: int
+    shard: int
+    id: str
+    reason: str
+    died_at: int
+    stored: StoredMessage | None
+    raw: str = ""
+    newer: bool = False
+
+    @property
+    def name(self) -> str:
+        """The text that names it: its ref without due time, whatever it holds."""
+        return f"{self.topic}/{self.epoch}/{self.shard}/{self.id}"
+
+    @property
+    def message(self) -> Message | None:
+        """The message, its body maybe still offloaded; None: it cannot be read."""
+        return None if self.stored is None else self.stored.message
+
+    @property
+    def ref(self) -> MessageRef | None:
+        """The message's ref; None: it cannot be read."""
+        return None if self.stored is None else self.stored.ref
+
+    @property
+    def subscriptions(self) -> frozenset[str]:
+        """The subscriptions that it died for."""
+        pending = None if self.stored is None else self.stored.pending
+        return pending or frozenset()
+
+
+def read_dead(item: Mapping[str, Any]) -> DeadLetter:
+    """Return the dead letter that an item of lane `dead` holds, raw where it is no message.
+
+    Raises:
+        Unreadable: its key is not that of a lane, or the attributes of its death cannot be read.
+    """
+    try:
+        return _read_dead(item)
+    except NOT_OURS as error:
+        raise Unreadable(key_text(item), f"{type(error).__name__}: {error}") from error
+
+
+def _read_dead(item: Mapping[str, Any]) -> DeadLetter:
+    _, topic, epoch, shard = parse_lane_pk(item[PK]["S"])
+    reason = item.get(REASON, {"S": ""})["S"]
+    raw = item.get(RAW, {"S": ""})["S"]
+    stored, newer = None, False
+    if not raw:
+        try:
+            stored = read_message(item)
+        except NewerVersion as error:
+            newer, reason = True, reason or error.reason
+        except Unreadable as error:
+            reason = reason or error.reason
+    return DeadLetter(
+        topic=topic,
+        epoch=epoch,
+        shard=shard,
+        id=item[SK]["S"],
+        reason=reason,
+        died_at=int(item[DIED_AT]["N"]) if DIED_AT in item else 0,
+        stored=stored,
+        raw=raw,
+        newer=newer,
+    )
+
+
+def published_item(stored: StoredMessage) -> Item:
+    """Return the item of a message as it was published, its body where it lies: without state."""
+    item, _ = message_item(stored.message, stored.ref, bucket=None)
+    item = dict(stored.unknown) | item
+    if stored.offloaded is not None:
+        item.pop(BODY, None)
+        item[OFFLOADED] = {"S": f"{stored.offloaded.bucket}/{stored.offloaded.key}"}
+        item[SIZE] = number(stored.size)
+    return item
+
+
+def returning_item(letter: StoredMessage) -> Item:
+    """Return the item of a dead letter that comes back into its own lane, under its own key.
+
+    It is pending for the subscriptions that it died for and no other, without earlier failures.
+    """
+    item = published_item(letter) | message_key(letter.ref)
+    if letter.pending is not None:
+        item[PENDING] = pending_value(letter.pending)
+    if letter.edits:
+        item[EDITS] = number(letter.edits)
+    return item | {REDRIVEN: number(letter.redriven + 1)}
+
+
+def purged_item(letter: StoredMessage, reason: str) -> Item:
+    """Return the mark that a purged dead letter leaves in its own lane: no body, and gone already.
+
+    Its insert is counted as a redrive's is, and its removal reaches the archive and the body store.
+    """
+    message = letter.message.with_content(body=b"", headers={})
+    emptied = replace(letter, unknown=(), message=message)
+    return returning_item(emptied) | {
+        GONE: {"S": "purged"},
+        REASON: {"S": reason},
+    }
+
+
+_MAX_RAW: Final = 300_000
+
+
+class DeadLane:
+    """Dead letters."""
+
+    def __init__(self, calls: Calls, table: str) -> None:
+        self.calls = calls
+        self.table = table
+        self.claims = Claims(calls, table)
+
+    def bury_action(self, stored: StoredMessage, pending: frozenset[str]) -> dict[str, Any]:
+        """Return the upsert that puts a message into lane `dead` for these subscriptions.
+
+        It may be repeated, and adds to what died before for other subscriptions.
+        """
+        item = _dead_item(stored)
+        item_key = {PK: item.pop(PK), SK: item.pop(SK)}
+        fields = {f"#f{n}": name for n, name in enumerate(item)} | {"#h": HOLDER}
+        values = {f":f{n}": value for n, value in enumerate(item.values())}
+        sets = ", ".join(f"#f{n} = :f{n}" for n in range(len(item)))
+        return {
+            "TableName": self.table,
+            "Key": item_key,
+            # who holds it has not seen this death, so its receipt is stale
+            "UpdateExpression": f"SET {sets}, #a = if_not_exists(#a, :a) ADD #p :p REMOVE #h",
+            "ExpressionAttributeNames": fields | {"#p": PENDING, "#a": DIED_AT},
+            "ExpressionAttributeValues": values
+            | {":p": pending_value(pending), ":a": number(milliseconds(self.calls.clock))},
+        }
+
+    def bury(self, stored: StoredMessage, pending: frozenset[str]) -> None:
+        """Put a message into lane `dead` for these subscriptions."""
+        self.calls.call("update_item", **self.bury_action(stored, pending))
+
+    def bury_raw(self, item: Mapping[str, Any], reason: str) -> None:
+        """Put an unreadable item into lane `dead`, as JSON."""
+        text = json.dumps(item, default=_binary_text, sort_keys=True)[:_MAX_RAW]
+        self.calls.call(
+            "put_item",
+            TableName=self.table,
+            Item=_raw_key(item)
+            | {
+                RAW: {"S": text},
+                REASON: {"S": reason[:1000]},
+                DIED_AT: number(milliseconds(self.calls.clock)),
+            },
+        )
+
+    def get(self, ref: MessageRef) -> Item | None:
+        """Return a dead letter's item (consistent)."""
+        answer = self.calls.call(
+            "get_item", TableName=self.table, Key=message_key(ref, "dead"), ConsistentRead=True
+        )
+        item: Item | None = answer.get("Item")
+        return item
+
+    def find(self, ref: MessageRef) -> StoredMessage | None:
+        """Return a dead letter's message (consistent); None where there is none that can be read.
+
+        One that nothing can read lies there as it was, raw.
+        """
+        item = self.get(ref)
+        return None if item is None else read_dead(item).stored
+
+    def remove(self, letter: StoredMessage) -> None:
+        """Delete a dead letter that is as it was read."""
+        with suppress(ConditionFailed):
+            self.calls.call("delete_item", **message_states.unchanged(self.table, letter))
+
+    def items(self, refs: Sequence[MessageRef]) -> list[Item]:
+        """Return the dead letters' items that are there (consistent)."""
+        keys = {(r.topic, r.epoch, r.shard, r.id): message_key(r, "dead") for r in refs}
+        return self.calls.batch_get(self.table, list(keys.values()))
+
+    def any(self, topic: str, epoch: int, shard: int) -> bool:
+        """Whether a shard has a dead letter (consistent, 1 RRU)."""
+        answer = self.calls.call(
+            "query",
+            TableName=self.table,
+            ConsistentRead=True,
+            KeyConditionExpression="#pk = :pk",
+            ExpressionAttributeNames={"#pk": PK},
+            ExpressionAttributeValues={":pk": {"S": lane_pk("dead", topic, epoch, shard)}},
+            Select="COUNT",
+            Limit=1,
+        )
+        return bool(answer["Count"])
+
+    def walk(
+        self, topic: str, epoch: int, shard: int, *, page: int, after: str | None = None
+    ) -> Iterator[DeadLetter]:
+        """Yield a shard's dead letters in key order, consistent, `page` items to a query.
+
+        With `after` they begin behind this sort key.
+        """
+        condition, fields = "#pk = :pk", {"#pk": PK}
+        values = {":pk": {"S": lane_pk("dead", topic, epoch, shard)}}
+        if after:
+            condition += " AND #sk > :after"
+            fields["#sk"] = SK
+            values[":after"] = {"S": after}
+        for answer in self.calls.pages(
+            "query",
+            TableName=self.table,
+            ConsistentRead=True,
+            KeyConditionExpression=condition,
+            ExpressionAttributeNames=fields,
+            ExpressionAttributeValues=values,
+            Limit=page,
+        ):
+            yield from map(read_dead, answer["Items"])
+
+
+def _dead_item(stored: StoredMessage) -> Item:
+    item = published_item(stored) | message_key(stored.ref, "dead")
+    if stored.states:
+        item[STATES] = states_value(stored.states)
+    if stored.ref.due is not None:
+        item[DUE] = number(stored.ref.due)
+    if stored.redriven:
+        item[REDRIVEN] = number(stored.redriven)
+    if stored.edits:
+        item[EDITS] = number(stored.edits)
+    item[REASON] = {"S": reason_of(stored)}
+    return item
+
+
+def reason_of(stored: StoredMessage) -> str:
+    """Return the reason why a message died: the one given, or that of the last failure."""
+    died = [s.history[-1].error for s in stored.states.values() if s.dead and s.history]
+    return stored.reason or (died[-1] if died else "") or "max_attempts"
+
+
+def _raw_key(item: Mapping[str, Any]) -> dict[str, Any]:
+    text = key_text(item)
+    try:
+        _, topic, epoch, shard = parse_lane_pk(text[PK])
+    except Unreadable:
+        return key("dead#?#0#0", f"{text[PK]}#{text[SK]}"[:1000])
+    return key(lane_pk("dead", topic, epoch, shard), text[SK].rpartition("#")[2])
+
+
+def _binary_text(value: object) -> str:
+    return value.hex() if isinstance(value, bytes) else str(value)

@@ -1,0 +1,219 @@
+"""Deferred keys of an ordered shard: those whose first message was not taken."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+import uuid
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from fairbox.errors import Unreadable
+from fairbox.model.versions import check_number
+from fairbox.tables.calls import ConditionFailed
+from fairbox.tables.compare_and_set import versioned_update
+from fairbox.tables.item_versions import check_version
+from fairbox.tables.key_claims import KEY_BYTES
+from fairbox.tables.keys import key_text, shard_key
+from fairbox.tables.shard_rows import ROW_VERSION, read_shard
+from fairbox.tables.stored_messages import number
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from fairbox.model.messages import Shard
+    from fairbox.tables.calls import Calls
+    from fairbox.tables.shard_rows import ShardRow
+
+HOLDS: Final = "ho"  # B, what visits hold back, and where they begin, packed (pushed topics)
+
+DeferredState = Literal["waiting", "open", "blocked"]
+MAX_DEFERRED: Final = 64
+MAX_BLOCKED: Final = 48  # so that others of the shard can still be held
+NAME_BYTES: Final = 4
+EVERY_KEY: Final = bytes(KEY_BYTES)
+_NAME_DOMAIN: Final = b"fairbox/subscription\0"
+
+
+def name_digest(subscription: str) -> bytes:
+    """Return the digest of a subscription's name."""
+    return hashlib.sha256(_NAME_DOMAIN + subscription.encode()).digest()[:NAME_BYTES]
+
+
+def audience_of(subscriptions: Iterable[str]) -> bytes:
+    """Return the digest of a set of subscriptions' names."""
+    return name_digest("\0".join(sorted(subscriptions)))
+
+
+@dataclass(frozen=True, slots=True)
+class DeferredKey:
+    """A key of one subscription that is held back from a message on.
+
+    Attributes:
+        subscription: digest of its name.
+        key: digest of the key; keys of one digest wait for each other. `EVERY_KEY`: the
+            subscription is not ready, and all of its keys wait.
+        id: the first message that waits; what has a smaller id is not held.
+        due: when to try it, in milliseconds since 1970 UTC.
+        state: `waiting`: the message is to be tried again; `open`: nothing is to be tried, what
+            lies from the id on is to be read; `blocked`: the message is a dead letter, and the key
+            waits for its redrive.
+    """
+
+    subscription: bytes
+    key: bytes
+    id: str
+    due: int
+    state: DeferredState = "waiting"
+
+    @property
+    def place(self) -> tuple[bytes, bytes]:
+        """The name of what is deferred: subscription and key."""
+        return self.subscription, self.key
+
+    @property
+    def whole(self) -> bool:
+        """Whether it holds every key of its subscription."""
+        return self.key == EVERY_KEY
+
+
+@dataclass(frozen=True, slots=True)
+class DeferredKeys:
+    """The deferred keys of a shard, as its row has them.
+
+    It claims that each message up to `start` which one of these subscriptions lacks is held by an
+    entry with its id or a smaller one. So a visit that begins behind `start` passes over none.
+
+    Attributes:
+        version: grows with every change; every change is conditional on it.
+        entries: what is held, ascending by id.
+        start: where messages not held begin: behind this id; empty: at the head.
+        since: when the lane was last read from its head, in milliseconds since 1970 UTC.
+        audience: digest of the subscriptions that the claim is about.
+    """
+
+    version: int = 0
+    entries: tuple[DeferredKey, ...] = ()
+    start: str = ""
+    since: int = 0
+    audience: bytes = bytes(NAME_BYTES)
+
+    @property
+    def blocked(self) -> int:
+        """The number of keys that wait for dead letters."""
+        return sum(e.state == "blocked" for e in self.entries)
+
+
+def ordered(entries: Iterable[DeferredKey]) -> tuple[DeferredKey, ...]:
+    """Return the entries as a row has them: ascending by id, `MAX_HOLDS` of them.
+
+    Where they are more, the subscription that has most of them waits as a whole, until the earliest
+    of its keys is due; what waits for a dead letter stays.
+    """
+    kept = list(entries)
+    while len(kept) > MAX_DEFERRED:
+        loose = [e for e in kept if e.state != "blocked" and not e.whole]
+        if not loose:
+            break
+        counts: dict[bytes, int] = {}
+        for entry in loose:
+            counts[entry.subscription] = counts.get(entry.subscription, 0) + 1
+        most = max(counts, key=lambda name: (counts[name], name))
+        mine = [e for e in kept if e.subscription == most and e.state != "blocked"]
+        whole = DeferredKey(most, EVERY_KEY, min(e.id for e in mine), min(e.due for e in mine))
+        kept = [e for e in kept if e not in mine] + [whole]
+    return tuple(sorted(kept, key=lambda e: (e.id, e.subscription, e.key)))
+
+
+_FORMAT: Final = 1
+_HEAD: Final = struct.Struct(f">B{NAME_BYTES}s16sQ")
+_ENTRY: Final = struct.Struct(f">{NAME_BYTES}s{KEY_BYTES}s16sBQ")
+_STATES: Final[tuple[DeferredState, ...]] = ("waiting", "open", "blocked")
+_NOWHERE: Final = bytes(16)
+
+
+def deferred_values(keys: DeferredKeys) -> dict[str, Any]:
+    """Return the attributes of a shard row that hold its deferred keys; none for what is empty."""
+    values: dict[str, Any] = {ROW_VERSION: number(keys.version)}
+    if keys.entries or keys.start:
+        start = uuid.UUID(keys.start).bytes if keys.start else _NOWHERE
+        head = _HEAD.pack(_FORMAT, keys.audience, start, keys.since)
+        values[HOLDS] = {"B": head + b"".join(map(_pack, keys.entries))}
+    return values
+
+
+def read_deferred(item: Mapping[str, Any]) -> DeferredKeys:
+    """Return the deferred keys that a shard row holds; none where there is no row.
+
+    Raises:
+        Unreadable: it is not what `deferred_values` writes; NewerVersion: a newer release does.
+    """
+    check_version(item)
+    try:
+        version = int(item[ROW_VERSION]["N"]) if ROW_VERSION in item else 0
+        if HOLDS not in item:
+            return DeferredKeys(version)
+        packed = bytes(item[HOLDS]["B"])
+        check_number(packed[0], key_text(item))
+        return _read(version, packed)
+    except (LookupError, ValueError, TypeError, AttributeError, struct.error) as error:
+        raise Unreadable(key_text(item), f"{type(error).__name__}: {error}") from error
+
+
+def _read(version: int, packed: bytes) -> DeferredKeys:
+    _, audience, start, since = _HEAD.unpack_from(packed)
+    entries = tuple(
+        DeferredKey(name, key, str(uuid.UUID(bytes=first)), due, _STATES[state])
+        for name, key, first, state, due in _ENTRY.iter_unpack(packed[_HEAD.size :])
+    )
+    return DeferredKeys(
+        version,
+        entries,
+        "" if start == _NOWHERE else str(uuid.UUID(bytes=start)),
+        since,
+        audience,
+    )
+
+
+def _pack(entry: DeferredKey) -> bytes:
+    first = uuid.UUID(entry.id).bytes
+    return _ENTRY.pack(entry.subscription, entry.key, first, _STATES.index(entry.state), entry.due)
+
+
+_ATTRIBUTES: Final = (HOLDS,)
+
+
+class DeferredKeyTable:
+    """Reads and changes deferred keys."""
+
+    def __init__(self, calls: Calls, table: str) -> None:
+        self._calls = calls
+        self._table = table
+
+    def get(self, shard: Shard) -> tuple[ShardRow | None, DeferredKeys]:
+        """Return a shard row and its deferred keys (consistent, 1 RRU for 4 KB)."""
+        answer = self._calls.call(
+            "get_item", TableName=self._table, Key=shard_key(*shard), ConsistentRead=True
+        )
+        item = answer.get("Item")
+        return (read_shard(item) if item else None), read_deferred(item or {})
+
+    def write(self, shard: Shard, deferred: DeferredKeys, version: int) -> DeferredKeys | None:
+        """Write deferred keys where the version is this one (1 WRU a KB).
+
+        Returns:
+            None when it was written; what is there, when others were faster.
+        """
+        try:
+            self._calls.call("update_item", **self.action(shard, deferred, version))
+        except ConditionFailed as failed:
+            there = read_deferred(failed.old)
+            # ours, when the answer to an earlier try was lost
+            return None if there == replace(deferred, version=version + 1) else there
+        return None
+
+    def action(self, shard: Shard, deferred: DeferredKeys, version: int) -> dict[str, Any]:
+        """Return the update that `write` makes."""
+        values = deferred_values(replace(deferred, version=version + 1))
+        key = shard_key(*shard)
+        return versioned_update(self._table, key, values, _ATTRIBUTES, version)

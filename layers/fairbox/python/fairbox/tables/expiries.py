@@ -1,0 +1,134 @@
+"""Expiries: messages that are older than their topic's retention, marked and deleted."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from fairbox.errors import FairboxError, TransactionCancelled
+from fairbox.model.ids import bound_of
+from fairbox.tables.keys import due_sk, message_key
+from fairbox.tables.message_claims import as_read_places
+from fairbox.tables.message_edits import gone_action
+from fairbox.tables.partiql import Statement, execute, statement
+from fairbox.tables.stored_messages import GONE, REASON
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fairbox.model.messages import OpenLane, Shard
+    from fairbox.tables.key_claims import KeyClaims
+    from fairbox.tables.lanes import ShardPage
+    from fairbox.tables.stored_messages import StoredMessage
+    from fairbox.tables.tables import Tables
+
+logger = logging.getLogger("fairbox")
+
+EXPIRED: Final = "older than message_retention"
+_EXPIRED: Final = {"S": "expired"}
+
+
+class Expiries:
+    """Marks messages as expired, each batch item failed with its message, and deletes the marked.
+
+    A mark holds where the message is as it was read: nobody has claimed, edited or redriven it.
+
+    Args:
+        tables: the tables.
+    """
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+
+    def page(
+        self, lane: OpenLane, shard: Shard, *, until: int, limit: int, after: str | None
+    ) -> ShardPage:
+        """Return a page of what was sent, or due, up to a time (ms); eventually consistent."""
+        upper = due_sk(until + 1) if lane == "later" else bound_of(until + 1)
+        return self._tables.lanes.page(
+            lane, *shard, limit=limit, after=after, upto=upper, consistent=False
+        )
+
+    def mark(self, messages: Sequence[StoredMessage]) -> list[StoredMessage]:
+        """Mark messages of an unordered shard (1 WRU a KB, 25 a call); return the marked.
+
+        With a batch item: 2 WRU a KB, and as `MessageItems.fail_with`. One that could not be
+        written is left out, and logged.
+        """
+        plain = [m for m in messages if m.message.batch_item is None]
+        answers = execute(self._tables.calls, [self._mark(m) for m in plain])
+        marked = []
+        for stored, answer in zip(plain, answers, strict=True):
+            if answer.error is not None:
+                _log(stored, answer.error)
+            # ours, when the answer to an earlier try was lost
+            elif answer.done or answer.old.get(GONE) == _EXPIRED:
+                marked.append(stored)
+        return marked + [m for m in messages if m.message.batch_item and self._fail(m)]
+
+    def mark_in_row(self, messages: Sequence[StoredMessage], shard: Shard, row: KeyClaims) -> bool:
+        """Mark messages of an ordered shard and write its row, in one transaction.
+
+        It costs 2 WRU a KB for each message and for the row. One message alone may have a batch
+        item.
+
+        Returns:
+            Whether all was as read, under the row's version; if not, nothing is written.
+        """
+        hold = {"Update": self._tables.key_claims.action(shard, row, row.version)}
+        if messages[0].message.batch_item is not None:
+            return self._fail(messages[0], hold)
+        try:
+            self._tables.calls.call(
+                "transact_write_items", TransactItems=[*map(self._action, messages), hold]
+            )
+        except TransactionCancelled:
+            return False
+        return True
+
+    def delete(self, messages: Sequence[StoredMessage]) -> int:
+        """Delete messages that are marked as expired (1 WRU a KB); return how many were.
+
+        One that could not be deleted stays marked, for whoever reads it next.
+        """
+        deletions = [
+            statement(
+                "DELETE FROM",
+                self._tables.outbox,
+                message_key(m.ref, m.lane),
+                wheres=[f'"{GONE}" = ?'],
+                parameters=[_EXPIRED],
+            )
+            for m in messages
+        ]
+        return sum(answer.done for answer in execute(self._tables.calls, deletions))
+
+    def _mark(self, stored: StoredMessage) -> Statement:
+        wheres, parameters = as_read_places(stored)
+        return statement(
+            "UPDATE",
+            self._tables.outbox,
+            message_key(stored.ref, stored.lane),
+            clauses=f'SET "{GONE}" = ? SET "{REASON}" = ?',
+            values=[_EXPIRED, {"S": EXPIRED}],
+            wheres=wheres,
+            parameters=parameters,
+        )
+
+    def _action(self, stored: StoredMessage) -> dict[str, Any]:
+        return {"Update": gone_action(self._tables.outbox, stored, "expired", EXPIRED)}
+
+    def _fail(self, stored: StoredMessage, *others: dict[str, Any]) -> bool:
+        """Mark a message and fail its batch item, in one transaction; return whether it was."""
+        actions = [self._action(stored), *others]
+        item = stored.message.batch_item or ""
+        try:
+            return not self._tables.message_items.fail_with(item, EXPIRED, actions).refused
+        except FairboxError as error:
+            _log(stored, error)
+            return False
+
+
+def _log(stored: StoredMessage, error: FairboxError) -> None:
+    extra = {"ref": str(stored.ref), "error": str(error)}
+    logger.warning("a message could not expire yet", extra=extra)

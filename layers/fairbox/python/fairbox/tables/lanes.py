@@ -1,0 +1,384 @@
+"""The lanes of the outbox: reading in order, counting, marking and deleting messages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from fairbox.errors import (
+    ItemTooLarge,
+    NewerVersion,
+    TransactionCancelled,
+    Unavailable,
+    Unreadable,
+)
+from fairbox.model.ids import before
+from fairbox.tables import message_states
+from fairbox.tables.calls import ConditionFailed
+from fairbox.tables.deferred_keys import read_deferred
+from fairbox.tables.key_claims import read_claims
+from fairbox.tables.keys import HEAD, PK, SK, due_sk, lane_pk, message_key
+from fairbox.tables.shard_rows import read_shard
+from fairbox.tables.stored_messages import CLAIM_UNTIL, GONE, HOLDER, REASON, SIZE, read_message
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from fairbox.model.messages import MessageRef, OpenLane
+    from fairbox.tables.calls import Calls
+    from fairbox.tables.deferred_keys import DeferredKeys
+    from fairbox.tables.key_claims import KeyClaims
+    from fairbox.tables.keys import Item
+    from fairbox.tables.shard_rows import ShardRow
+    from fairbox.tables.stored_messages import Gone, Saved, StoredMessage
+
+_AFTER_HEAD: Final = HEAD + "~"  # above the shard row, below every id and due time
+_LAST: Final = "~"
+
+
+@dataclass(frozen=True, slots=True)
+class ShardPage:
+    """The result of one consistent read of a shard's lanes.
+
+    Attributes:
+        row: the shard row; None when there is none yet.
+        messages: those that could be read, in key order.
+        unreadable: items that the codec could not read, as they are.
+        last: the sort key to go on after; None at the end.
+        held: keys that consumers hold, on ordered pulled topics, if the row was read.
+        holds: keys that visits hold back, on ordered pushed topics, if the row was read.
+        newer: the first sort key of items that only a newer release can read: they are not among
+            the messages, stay where they lie, and on ordered topics block all behind them. Empty:
+            there are none.
+    """
+
+    row: ShardRow | None
+    messages: tuple[StoredMessage, ...]
+    unreadable: tuple[Mapping[str, object], ...]
+    last: str | None
+    claims: KeyClaims | None = None
+    deferred: DeferredKeys | None = None
+    newer: str = ""
+
+    def before_newer(self) -> ShardPage:
+        """Return the part of an ordered lane's page before the first item of a newer release."""
+        if not self.newer:
+            return self
+        messages = tuple(m for m in self.messages if m.ref.id < self.newer)
+        return replace(self, messages=messages, last=before(self.newer))
+
+
+class Lanes:
+    """Messages in lanes `ready` and `later`."""
+
+    def __init__(self, calls: Calls, table: str) -> None:
+        self.calls = calls
+        self.table = table
+
+    def items(self, refs: Sequence[MessageRef]) -> list[Item]:
+        """Return the items of these messages that lie here (consistent)."""
+        unique = {key_pair(message_key(r)): message_key(r) for r in refs}
+        return self.calls.batch_get(self.table, list(unique.values()))
+
+    def read(
+        self, refs: Sequence[MessageRef], *, pass_newer: bool = False
+    ) -> tuple[list[StoredMessage], list[Mapping[str, object]]]:
+        """Return those of these messages that lie here (consistent), and unreadable items.
+
+        Raises:
+            NewerVersion: only a newer release can read one; with `pass_newer` it is passed over.
+        """
+        messages: list[StoredMessage] = []
+        unreadable: list[Mapping[str, object]] = []
+        for item in self.items(refs):
+            try:
+                messages.append(read_message(item))
+            except NewerVersion:
+                if not pass_newer:
+                    raise
+            except Unreadable:
+                unreadable.append(item)
+        return messages, unreadable
+
+    def get(self, ref: MessageRef) -> Item | None:
+        """Return one message's item (consistent)."""
+        answer = self.calls.call(
+            "get_item", TableName=self.table, Key=message_key(ref), ConsistentRead=True
+        )
+        item: Item | None = answer.get("Item")
+        return item
+
+    def delete(self, keys: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Delete items, 25 a call; return the keys that were left unprocessed."""
+        unique = {key_pair(k): dict(k) for k in keys}  # a batch refuses a key named twice
+        requests = [{"DeleteRequest": {"Key": k}} for k in unique.values()]
+        left = self.calls.batch_write(self.table, requests)
+        return [request["DeleteRequest"]["Key"] for request in left]
+
+    def delete_messages(self, messages: Sequence[StoredMessage]) -> None:
+        """Delete messages where they lie, 25 a call.
+
+        Raises:
+            Unavailable: some are not deleted; the call may be repeated with all.
+        """
+        self.delete_keys([message_key(m.ref, m.lane) for m in messages])
+
+    def delete_keys(self, keys: Sequence[Mapping[str, Any]]) -> None:
+        """Delete items, 25 a call; as `delete_messages`."""
+        left = self.delete(keys)
+        if left:
+            raise Unavailable("batch_write_item", f"{len(left)} messages were not deleted")
+
+    def mark_gone(self, ref: MessageRef, gone: Gone, reason: str) -> Item | None:
+        """Mark an outstanding message as leaving undelivered.
+
+        Returns:
+            Its item as it was, maybe marked already; None when it was not outstanding.
+        """
+        try:
+            answer = self.calls.call(
+                "update_item",
+                TableName=self.table,
+                Key=message_key(ref),
+                UpdateExpression="SET #g = :g, #r = :r",
+                ConditionExpression="attribute_exists(#z) AND attribute_not_exists(#g)",
+                ExpressionAttributeNames={
+                    "#g": GONE,
+                    "#r": REASON,
+                    "#z": SIZE,
+                },
+                ExpressionAttributeValues={":g": {"S": gone}, ":r": {"S": reason}},
+                ReturnValues="ALL_OLD",
+                ReturnValuesOnConditionCheckFailure="ALL_OLD",
+            )
+        except ConditionFailed as failed:
+            # ours, when the answer to an earlier try was lost
+            mark = failed.old.get(GONE), failed.old.get(REASON)
+            return dict(failed.old) if mark == ({"S": gone}, {"S": reason}) else None
+        item: Item = answer["Attributes"]
+        return item
+
+    def delete_marked(self, stored: StoredMessage) -> bool:
+        """Delete a message that carries `gone`; return whether it was there, in the same life."""
+        try:
+            self.calls.call("delete_item", **message_states.marked(self.table, stored))
+        except ConditionFailed:
+            return False
+        return True
+
+    def delete_unchanged(self, before: StoredMessage) -> Saved:
+        """Delete an outstanding message whose state is as in `before`; see `save_state`."""
+        try:
+            self.calls.call("delete_item", **message_states.unchanged(self.table, before))
+        except ConditionFailed as failed:
+            return read_message(failed.old) if failed.old else "absent"
+        return "saved"
+
+    def save_state(
+        self, stored: StoredMessage, before: StoredMessage, *others: dict[str, Any]
+    ) -> Saved:
+        """Write the state, with other actions in one transaction; see `ports.Store.save_state`."""
+        update = message_states.update(self.table, stored, before)
+        try:
+            if others:
+                self.calls.call("transact_write_items", TransactItems=[{"Update": update}, *others])
+            else:
+                self.calls.call("update_item", **update)
+        except ItemTooLarge:
+            return "too large"
+        except ConditionFailed as failed:
+            return saved_or_there(failed.old, stored)
+        except TransactionCancelled as cancelled:
+            return saved_or_there(cancelled.reasons[0][1], stored)
+        return "saved"
+
+    def page(
+        self,
+        lane: OpenLane,
+        topic: str,
+        epoch: int,
+        shard: int,
+        *,
+        limit: int,
+        after: str | None = None,
+        until_due: int | None = None,
+        upto: str | None = None,
+        consistent: bool = True,
+    ) -> ShardPage:
+        """Return a page of a lane; from the head it brings the shard row too.
+
+        `until_due` or `upto` bounds it: a due time (ms) in lane `later`, or a sort key.
+        """
+        upper = upto or (_LAST if until_due is None else due_sk(until_due + 1))
+        answer = self.calls.call(
+            "query",
+            TableName=self.table,
+            ConsistentRead=consistent,
+            Limit=limit,
+            KeyConditionExpression="#pk = :pk AND #sk BETWEEN :low AND :high",
+            ExpressionAttributeNames={"#pk": PK, "#sk": SK},
+            ExpressionAttributeValues={
+                ":pk": {"S": lane_pk(lane, topic, epoch, shard)},
+                ":low": {"S": HEAD if after is None else after + " "},
+                ":high": {"S": upper},
+            },
+        )
+        return _shard_page(answer)
+
+    def walk(
+        self,
+        lane: OpenLane,
+        topic: str,
+        epoch: int,
+        shard: int,
+        *,
+        page: int,
+        upper: str = _LAST,
+        lower: str = _AFTER_HEAD,
+    ) -> Iterator[StoredMessage]:
+        """Yield the messages of a lane in key order, consistent, a page when it is needed.
+
+        Items that the codec cannot read, and messages marked as gone, are passed over. `lower` and
+        `upper` bound the sort key, both included; with the lower above the upper nothing is read.
+        """
+        if lower > upper:
+            return
+        for answer in self.calls.pages(
+            "query", **self._range(lane, topic, epoch, shard, upper=upper, lower=lower), Limit=page
+        ):
+            for item in answer["Items"]:
+                try:
+                    stored = read_message(item)
+                except Unreadable:
+                    continue
+                if stored.gone is None:
+                    yield stored
+
+    def _range(
+        self,
+        lane: OpenLane,
+        topic: str,
+        epoch: int,
+        shard: int,
+        *,
+        upper: str = _LAST,
+        lower: str = _AFTER_HEAD,
+    ) -> dict[str, Any]:
+        return {
+            "TableName": self.table,
+            "ConsistentRead": True,
+            "KeyConditionExpression": "#pk = :pk AND #sk BETWEEN :low AND :high",
+            "ExpressionAttributeNames": {"#pk": PK, "#sk": SK},
+            "ExpressionAttributeValues": {
+                ":pk": {"S": lane_pk(lane, topic, epoch, shard)},
+                ":low": {"S": lower},
+                ":high": {"S": upper},
+            },
+        }
+
+    def count(
+        self, lane: OpenLane, topic: str, epoch: int, shard: int, *, limit: int | None
+    ) -> int:
+        """Return how many items lie in a lane; reads `limit` at most."""
+        total = 0
+        arguments = self._range(lane, topic, epoch, shard) | {"Select": "COUNT"}
+        while limit is None or total < limit:
+            if limit is not None:
+                arguments["Limit"] = limit - total
+            answer = self.calls.call("query", **arguments)
+            total += answer["Count"]
+            if "LastEvaluatedKey" not in answer:
+                break
+            arguments["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
+        return total
+
+    def count_claimed(self, shard: tuple[str, int, int], now: int) -> int:
+        """Return how many messages of an unordered shard consumers hold (eventually consistent)."""
+        names = {"#until": CLAIM_UNTIL, "#token": HOLDER, "#gone": GONE}
+        claims = "#until > :now AND attribute_exists(#token) AND attribute_not_exists(#gone)"
+        lanes: tuple[OpenLane, ...] = ("ready", "later")
+        total = 0
+        for lane in lanes:
+            arguments = self._range(lane, *shard) | {
+                "Select": "COUNT",
+                "ConsistentRead": False,
+                "FilterExpression": claims,
+            }
+            arguments["ExpressionAttributeNames"] = (
+                arguments.get("ExpressionAttributeNames", {}) | names
+            )
+            arguments["ExpressionAttributeValues"] |= {":now": {"N": str(now)}}
+            total += sum(answer["Count"] for answer in self.calls.pages("query", **arguments))
+        return total
+
+    def scan_arguments(self, segment: int, segments: int, *, count: bool = False) -> dict[str, Any]:
+        """Return the arguments of a scan of one segment for messages only (consistent)."""
+        arguments: dict[str, Any] = {
+            "TableName": self.table,
+            "ConsistentRead": True,
+            "Segment": segment,
+            "TotalSegments": segments,
+            "FilterExpression": "attribute_exists(#z)",
+            "ExpressionAttributeNames": {"#z": SIZE},
+        }
+        return arguments | ({"Select": "COUNT"} if count else {})
+
+    def count_all(self, *, limit: int | None) -> int:
+        """Return how many messages the table holds; stops at `limit`, a page too late at most."""
+        total = 0
+        arguments = self.scan_arguments(0, 1, count=True)
+        if limit is not None:
+            arguments["Limit"] = max(limit, 1)
+        for answer in self.calls.pages("scan", **arguments):
+            total += answer["Count"]
+            if limit is not None and total >= limit:
+                return limit
+        return total
+
+
+def saved_or_there(old: Mapping[str, Any], stored: StoredMessage) -> Saved:
+    """Return what a refused write of the state found, by the old image that came back."""
+    if not old:
+        return "absent"
+    there = read_message(old)
+    # ours, when the answer to an earlier try was lost
+    same = (there.pending, there.states, there.gone, there.redriven) == (
+        stored.pending,
+        dict(stored.states),
+        stored.gone,
+        stored.redriven,
+    )
+    return "saved" if same else there
+
+
+def key_pair(item: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the primary key of an item, or of a key, as a hashable pair."""
+    return item[PK]["S"], item[SK]["S"]
+
+
+def _shard_page(answer: Mapping[str, Any]) -> ShardPage:
+    row: ShardRow | None = None
+    claims: KeyClaims | None = None
+    deferred: DeferredKeys | None = None
+    messages: list[StoredMessage] = []
+    unreadable: list[Mapping[str, object]] = []
+    newer = ""
+    for item in answer["Items"]:
+        if item[SK]["S"] == HEAD:
+            try:
+                row = read_shard(item)
+                claims, deferred = read_claims(item), read_deferred(item)
+            except NewerVersion:
+                raise  # who does not know what is held must send nothing
+            except Unreadable:
+                pass  # repair buries it; the messages behind it go on
+            continue
+        try:
+            messages.append(read_message(item))
+        except NewerVersion:
+            newer = newer or item[SK]["S"]
+        except Unreadable:
+            unreadable.append(item)
+    last = answer.get("LastEvaluatedKey")
+    cursor = last and last[SK]["S"]
+    return ShardPage(row, tuple(messages), tuple(unreadable), cursor, claims, deferred, newer)

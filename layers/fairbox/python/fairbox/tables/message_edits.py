@@ -1,0 +1,254 @@
+"""Edits of messages by operators: changed, moved in time, cancelled, purged."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from fairbox.errors import TransactionCancelled
+from fairbox.tables.calls import ConditionFailed
+from fairbox.tables.key_claims import KeysAside
+from fairbox.tables.keys import message_key
+from fairbox.tables.message_claims import as_read
+from fairbox.tables.message_inserts import put_new
+from fairbox.tables.partiql import execute, statement
+from fairbox.tables.stored_messages import (
+    CLAIM_COUNT,
+    CLAIM_UNTIL,
+    CONSUMER,
+    EDITS,
+    GONE,
+    HOLDER,
+    MOVED,
+    OFFLOADED,
+    PENDING,
+    REASON,
+    REDRIVEN,
+    SIZE,
+    message_item,
+    number,
+    read_message,
+    with_content,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fairbox.model.messages import Message, MessageRef, Shard
+    from fairbox.tables.keys import Item
+    from fairbox.tables.stored_messages import Gone, StoredMessage
+    from fairbox.tables.tables import Tables
+
+Found = Literal["absent", "claimed"]
+_OF_ITS_LIFE = (
+    HOLDER,
+    CLAIM_UNTIL,
+    CLAIM_COUNT,
+    CONSUMER,
+    REDRIVEN,
+    MOVED,
+)
+_CAS_TRIES = 8
+
+
+class Edits:
+    """Changes messages that nobody holds.
+
+    Args:
+        tables: the tables.
+    """
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        self._calls = tables.calls
+        self._bodies = tables.bodies
+        self._key_claims = tables.key_claims
+
+    def find(self, ref: MessageRef, now: int, *, ordered: bool) -> tuple[Item, int] | Found:
+        """Return an outstanding message's item, and the version of what its shard holds.
+
+        Args:
+            ref: the message.
+            now: milliseconds since 1970 UTC.
+            ordered: whether claims lie in its shard's row; else the version is 0.
+        """
+        version = 0
+        if ordered:
+            row = self._key_claims.get(_shard(ref))
+            version = row.version
+            entry = row.entry(ref.id)
+            if entry is not None and ref.id in entry.done:
+                return "absent"
+            if entry is not None and ref.id in entry.claimed and entry.until > now:
+                return "claimed"
+        item = self._tables.lanes.get(ref)
+        if item is None or GONE in item:
+            return "absent"
+        if read_message(item).claimed_until(now) is not None and HOLDER in item:
+            return "claimed"
+        return item, version
+
+    def put(self, item: Item, message: Message, version: int, *, ordered: bool) -> bool:
+        """Write a message's content where it is as read (1 WRU a KB, ordered 4); say if it was."""
+        before = read_message(item)
+        bucket = None if self._bodies is None else self._bodies.bucket
+        content, body = message_item(message, before.ref, bucket=bucket)
+        if body is not None and self._bodies is not None:
+            # beside the body that is there: readers of the item as it is still need that
+            key = f"{body[0]}-{before.edits + 1}"
+            content[OFFLOADED] = {"S": f"{bucket}/{key}"}
+            self._bodies.put(key, body[1], message.content_type)
+        content[EDITS] = number(before.edits + 1)
+        conditions, fields, expected = as_read(before)
+        put = {
+            "TableName": self._tables.outbox,
+            "Item": with_content(item, content),
+            "ConditionExpression": " AND ".join(conditions),
+            "ExpressionAttributeNames": fields,
+            **({"ExpressionAttributeValues": expected} if expected else {}),
+        }
+        if not self._write([{"Put": put}], before.ref, version, ordered=ordered):
+            return False
+        if before.offloaded is not None and self._bodies is not None:
+            self._bodies.expire(before.offloaded.bucket, before.offloaded.key)
+        return True
+
+    def move(self, item: Item, to: MessageRef) -> bool:
+        """Move a delayed message to another due time, or to lane `ready` (5 WRU); say if it was."""
+        before = read_message(item)
+        moved = dict(item) | message_key(to) | {MOVED: {"BOOL": True}}
+        put = put_new(self._tables.outbox, moved)
+        if not self._write([{"Put": put}, {"Update": self._gone(before, "moved", "")}], to, 0):
+            return False
+        self._tables.lanes.delete([message_key(before.ref)])
+        return True
+
+    def relocate(self, ref: MessageRef, to: MessageRef, now: int, *, ordered: bool) -> bool:
+        """Move a message that nobody holds to another shard, as a new one (5 WRU a KB).
+
+        Its failures so far move with it. A message that is partly dead stays with its dead letter.
+
+        Returns:
+            Whether it was moved, by this call or before; False: it is held, or being changed.
+        """
+        found = self.find(ref, now, ordered=ordered)
+        if found == "absent":
+            return self._tables.lanes.get(to) is not None
+        if found == "claimed":
+            return False
+        item, version = found
+        before = read_message(item)
+        if before.any_dead or before.lane != ("ready" if to.due is None else "later"):
+            return False
+        moved = {n: v for n, v in item.items() if n not in _OF_ITS_LIFE} | message_key(to)
+        gone = self._gone(before, "moved", f"moved to {to}")
+        pending = item.get(PENDING)
+        gone["ExpressionAttributeNames"]["#p"] = PENDING
+        if pending is None:
+            gone["ConditionExpression"] += " AND attribute_not_exists(#p)"
+        else:
+            gone["ConditionExpression"] += " AND #p = :p"
+            gone["ExpressionAttributeValues"][":p"] = pending
+        put = {"Put": put_new(self._tables.outbox, moved)}
+        if not self._write([put, {"Update": gone}], ref, version, ordered=ordered):
+            return False
+        self._tables.lanes.delete([message_key(ref)])
+        return True
+
+    def cancel(self, ref: MessageRef, reason: str, now: int, *, ordered: bool) -> Found | None:
+        """Mark an outstanding message that nobody holds as cancelled (1 WRU, ordered 4).
+
+        Returns:
+            None when it is marked, for the caller to delete; else why not.
+        """
+        for attempt in range(_CAS_TRIES):
+            found = self.find(ref, now, ordered=ordered)
+            if isinstance(found, str):
+                return None if attempt and self._cancelled(ref, reason) else found
+            before = read_message(found[0])
+            action = {"Update": self._gone(before, "cancelled", reason)}
+            if self._write([action], ref, found[1], ordered=ordered):
+                return None
+        return "claimed"  # or changed by others all the time
+
+    def _cancelled(self, ref: MessageRef, reason: str) -> bool:
+        """Whether a cancel stands whose answer was lost."""
+        item = self._tables.lanes.get(ref) or {}
+        mark = item.get(GONE), item.get(REASON)
+        return mark == ({"S": "cancelled"}, {"S": reason})
+
+    def _gone(self, before: StoredMessage, gone: Gone, reason: str) -> dict[str, Any]:
+        return gone_action(self._tables.outbox, before, gone, reason)
+
+    def _write(
+        self,
+        actions: list[dict[str, Any]],
+        ref: MessageRef,
+        version: int,
+        *,
+        ordered: bool = False,
+    ) -> bool:
+        """Write one action or several, on ordered topics only while the shard holds the same."""
+        if ordered:
+            row = self._key_claims.get(_shard(ref))
+            if row.version != version:
+                return False
+            actions = [*actions, {"Update": self._key_claims.action(_shard(ref), row, version)}]
+        try:
+            if len(actions) > 1:
+                self._calls.call("transact_write_items", TransactItems=actions)
+            else:
+                ((verb, arguments),) = actions[0].items()
+                self._calls.call(f"{verb.lower()}_item", **arguments)
+        except (ConditionFailed, TransactionCancelled):
+            return False
+        return True
+
+    def purge(self, messages: Sequence[StoredMessage], reason: str) -> None:
+        """Mark messages as purged, whoever holds them, and delete them (2 WRU each, 25 a call)."""
+        statements = [
+            statement(
+                "UPDATE",
+                self._tables.outbox,
+                message_key(m.ref, m.lane),
+                clauses=f'SET "{GONE}" = ? SET "{REASON}" = ?',
+                values=[{"S": "purged"}, {"S": reason}],
+                wheres=[f'"{SIZE}" IS NOT MISSING', f'"{GONE}" IS MISSING'],
+            )
+            for m in messages
+        ]
+        for answer in execute(self._calls, statements):
+            if answer.error is not None:
+                raise answer.error
+        self._tables.lanes.delete([message_key(m.ref, m.lane) for m in messages])
+
+    def forget_claims(self, shard: Shard, up_to: str) -> None:
+        """Drop what a shard's row holds up to an id: its messages are gone."""
+        row = self._key_claims.get(shard)
+        while row.version:
+            kept = tuple(e for e in row.entries if e.id > up_to)
+            if kept == row.entries and not row.after and not row.aside.count:
+                return
+            # what waits beside the row means nothing without its name
+            changed = replace(row, entries=kept, after="", aside=KeysAside())
+            other = self._key_claims.write(shard, changed, row.version)
+            if other is None:
+                return
+            row = other
+
+
+def gone_action(table: str, before: StoredMessage, gone: Gone, reason: str) -> dict[str, Any]:
+    """Return the update that marks a message as leaving, where it is as it was read."""
+    conditions, fields, expected = as_read(before)
+    return {
+        "TableName": table,
+        "Key": message_key(before.ref, before.lane),
+        "UpdateExpression": "SET #gone = :gone, #reason = :reason",
+        "ConditionExpression": " AND ".join(conditions),
+        "ExpressionAttributeNames": fields | {"#gone": GONE, "#reason": REASON},
+        "ExpressionAttributeValues": expected | {":gone": {"S": gone}, ":reason": {"S": reason}},
+    }
+
+
+def _shard(ref: MessageRef) -> Shard:
+    return ref.topic, ref.epoch, ref.shard

@@ -1,0 +1,313 @@
+"""New messages: written alone, in bulk, in transactions of the caller, and in steps of a replay."""
+
+from __future__ import annotations
+
+import hashlib
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from fairbox.errors import (
+    FAILED,
+    InvalidInput,
+    MessagesNotWritten,
+    NotAllowed,
+    TransactionCancelled,
+)
+from fairbox.model.ids import time_of
+from fairbox.model.messages import Message, MessageRef
+from fairbox.tables.calls import ConditionFailed
+from fairbox.tables.keys import EXPIRES_AT, PK, cursor_key, dedup_key
+from fairbox.tables.lanes import key_pair
+from fairbox.tables.partiql import PER_CALL, execute, insertion
+from fairbox.tables.stored_messages import message_item, number
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from fairbox.errors import FairboxError
+    from fairbox.model.bodies import BodyStore
+    from fairbox.tables.calls import Calls
+    from fairbox.tables.keys import Item
+
+
+DEDUP_REF: Final = "m"  # S, of a deduplication row: the ref of the message that was first
+POSITION: Final = (
+    "po"  # N, of a replay's cursor: the last position that was put back (outbox table)
+)
+
+MAX_TRANSACTION: Final = 100
+"""Actions of one transaction."""
+_REFUSED: Final = "ConditionalCheckFailed"
+
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class NewMessage:
+    """A message with the place where it is to lie.
+
+    Attributes:
+        message: the message.
+        ref: its place.
+        window: seconds in which its deduplication key counts; None: its topic has no window, or it
+            has no key.
+        offload: a destination cannot take the body, so that it goes into the body store.
+    """
+
+    message: Message
+    ref: MessageRef
+    window: int | None = None
+    offload: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StepRefused:
+    """The reason why a step of a replay was not written.
+
+    Attributes:
+        position: where the cursor really stands; None: it stood right.
+        outstanding: the messages that lie in the outbox already.
+    """
+
+    position: int | None = None
+    outstanding: tuple[MessageRef, ...] = ()
+
+
+class MessageInserts:
+    """Writes new messages.
+
+    Args:
+        calls: makes the calls.
+        outbox, deliveries: names of the tables.
+        bodies: where bodies go that do not fit an item; None: such bodies are refused.
+    """
+
+    def __init__(
+        self, calls: Calls, *, outbox: str, deliveries: str, bodies: BodyStore | None
+    ) -> None:
+        self._calls = calls
+        self._outbox = outbox
+        self._deliveries = deliveries
+        self._bodies = bodies
+
+    def add(self, new: NewMessage) -> MessageRef:
+        """Write a message; return the ref of the one that is there under its deduplication key.
+
+        A message that lies there already stays as it is.
+        """
+        item = self._item(new)
+        if new.window is not None:
+            return self._add_once(new, item)
+        with suppress(ConditionFailed):
+            self._calls.call("put_item", **put_new(self._outbox, item))
+        return new.ref
+
+    def add_many(self, messages: Sequence[NewMessage], *, new: bool = False) -> list[MessageRef]:
+        """Write messages, 25 a call, and those with a deduplication window one by one.
+
+        Messages that lie there already stay as they are, and the first of those with one ref wins.
+
+        Args:
+            messages: the messages.
+            new: none lies there, says the caller: the first try does not look.
+
+        Raises:
+            MessagesNotWritten: some stayed unwritten to the last try; it names them.
+        """
+        # every item is made before the first is written: a message that is refused stops them all
+        made: dict[MessageRef, tuple[NewMessage, Item]] = {}
+        for one in messages:
+            if one.ref not in made:
+                made[one.ref] = one, self._item(one)
+        refs = {
+            ref: ref if one.window is None else self._add_once(one, item)
+            for ref, (one, item) in made.items()
+        }
+        items = {key_pair(item): item for one, item in made.values() if one.window is None}
+        if new and not self._calls.repeats:
+            items = self._put(items)
+        left, cause = self._insert(items)
+        if left:
+            missing = [ref for ref, (_, item) in made.items() if key_pair(item) in left]
+            raise MessagesNotWritten(missing, cause) from cause
+        return [refs[one.ref] for one in messages]
+
+    def _insert(self, items: Mapping[Key, Item]) -> tuple[set[Key], FairboxError | None]:
+        """Write items where none lie, 25 a call; return the keys left unwritten, and why."""
+        keys = list(items)
+        for start in range(0, len(keys), PER_CALL):
+            chunk = keys[start : start + PER_CALL]
+            if start and self._calls.out_of_time:
+                return set(keys[start:]), None
+            answers = execute(self._calls, [insertion(self._outbox, items[k]) for k in chunk])
+            failed = {k: a.error for k, a in zip(chunk, answers, strict=True) if a.error}
+            if failed:
+                for error in failed.values():
+                    if isinstance(error, NotAllowed):
+                        raise error
+                return failed.keys() | set(keys[start + PER_CALL :]), next(iter(failed.values()))
+        return set(), None
+
+    def _put(self, items: Mapping[Key, Item]) -> dict[Key, Item]:
+        """Put items whatever lies there, 25 a call; return those to be inserted.
+
+        No put is made twice: one whose answer was lost, or that was answered as unprocessed after
+        an internal failure, may lie there, and somebody may have claimed it since.
+        """
+        keys, left = list(items), set[Key]()
+        for start in range(0, len(keys), PER_CALL):
+            puts = [{"PutRequest": {"Item": items[key]}} for key in keys[start : start + PER_CALL]]
+            try:
+                answer = self._calls.call_once(
+                    "batch_write_item", RequestItems={self._outbox: puts}
+                )
+            except FAILED:
+                left |= set(keys[start:])
+                break
+            again = answer.get("UnprocessedItems", {}).get(self._outbox, [])
+            left |= {key_pair(put["PutRequest"]["Item"]) for put in again}
+        return {key: item for key, item in items.items() if key in left}
+
+    def actions(
+        self, messages: Collection[NewMessage], *, by_id: bool = False
+    ) -> list[dict[str, Any]]:
+        """Return the actions that write messages in a transaction.
+
+        Args:
+            messages: the messages.
+            by_id: deduplication windows begin at the id's time, not now: a transaction that is
+                repeated under its token must be the same to the letter.
+
+        Raises:
+            InvalidInput: over 100 actions, or an id or a deduplication key comes twice.
+        """
+        names: list[object] = [new.ref for new in messages]
+        names += [(n.ref.topic, n.message.dedup_key) for n in messages if n.window is not None]
+        if len(set(names)) < len(names):
+            raise InvalidInput("messages", "each id and each deduplication key once")
+        actions: list[dict[str, Any]] = []
+        for new in messages:
+            actions.append({"Put": put_new(self._outbox, self._item(new))})
+            if new.window is not None:
+                now = time_of(new.message.id) // 1000 if by_id else int(self._calls.clock.now())
+                actions.append(self._deduplication(new, now))
+        if len(actions) > MAX_TRANSACTION:
+            raise InvalidInput("messages", f"at most {MAX_TRANSACTION} actions in a transaction")
+        return actions
+
+    def transact(self, actions: Sequence[Mapping[str, Any]], token: str | None = None) -> None:
+        """Write actions in one transaction, under the caller's token where there is one.
+
+        Raises:
+            TransactionCancelled: a condition did not hold.
+        """
+        named = {} if token is None else {"ClientRequestToken": token}
+        self._calls.call("transact_write_items", TransactItems=list(actions), **named)
+
+    def cursor_position(self, cursor: str) -> int:
+        """Return the position of a replay's cursor; 0 at first (1 RRU)."""
+        answer = self._calls.call(
+            "get_item",
+            TableName=self._outbox,
+            Key=cursor_key(_cursor_name(cursor)),
+            ConsistentRead=True,
+        )
+        return _position(answer.get("Item", {}))
+
+    def add_step(
+        self, messages: Collection[NewMessage], cursor: str, position: int, to: int
+    ) -> StepRefused | None:
+        """Write messages and move a replay's cursor, in one transaction; None: it is written.
+
+        Raises:
+            InvalidInput: over 100 actions.
+            TransactionCancelled: it was refused for another reason than those of `StepRefused`.
+        """
+        move = self._cursor_move(cursor, position, to)
+        try:
+            self.transact([move, *self.actions(messages)])
+        except TransactionCancelled as cancelled:
+            code, old = cancelled.reasons[0]
+            if code == _REFUSED:
+                return StepRefused(_position(old))
+            refs = [new.ref for new in messages for _ in range(1 if new.window is None else 2)]
+            reasons = zip(refs, cancelled.reasons[1:], strict=True)
+            found = dict.fromkeys(ref for ref, (code, _) in reasons if code == _REFUSED)
+            if not found:
+                raise
+            return StepRefused(outstanding=tuple(found))
+        return None
+
+    def _item(self, new: NewMessage) -> Item:
+        """Return a message's item; a body that does not fit it is stored first."""
+        bucket = None if self._bodies is None else self._bodies.bucket
+        item, body = message_item(new.message, new.ref, bucket=bucket, offload=new.offload)
+        if body is not None and self._bodies is not None:
+            self._bodies.put(*body, new.message.content_type)
+        return item
+
+    def _add_once(self, new: NewMessage, item: Item) -> MessageRef:
+        put = {"Put": put_new(self._outbox, item)}
+        try:
+            self.transact([put, self._deduplication(new, int(self._calls.clock.now()))])
+        except TransactionCancelled as cancelled:
+            first = cancelled.reasons[1][1].get(DEDUP_REF)
+            if first is None and cancelled.reasons[0][0] != _REFUSED:
+                raise
+            return new.ref if first is None else MessageRef.parse(first["S"])
+        return new.ref
+
+    def _deduplication(self, new: NewMessage, now: int) -> dict[str, Any]:
+        """Return the action that claims a deduplication key for its window from `now` (s)."""
+        digest = hashlib.sha256((new.message.dedup_key or "").encode()).hexdigest()[:32]
+        return {
+            "Put": {
+                "TableName": self._deliveries,
+                "Item": dedup_key(new.message.topic, digest)
+                | {
+                    DEDUP_REF: {"S": str(new.ref)},
+                    EXPIRES_AT: number(now + (new.window or 0)),
+                },
+                "ConditionExpression": "attribute_not_exists(#pk) OR #x <= :now",
+                "ExpressionAttributeNames": {"#pk": PK, "#x": EXPIRES_AT},
+                "ExpressionAttributeValues": {":now": number(now)},
+                "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+            }
+        }
+
+    def _cursor_move(self, cursor: str, position: int, to: int) -> dict[str, Any]:
+        values = {":to": number(to)}
+        condition = "attribute_not_exists(#p)"
+        if position:
+            values[":from"] = number(position)
+            condition = "#p = :from"
+        return {
+            "Update": {
+                "TableName": self._outbox,
+                "Key": cursor_key(_cursor_name(cursor)),
+                "UpdateExpression": "SET #p = :to",
+                "ConditionExpression": condition,
+                "ExpressionAttributeNames": {"#p": POSITION},
+                "ExpressionAttributeValues": values,
+                "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+            }
+        }
+
+
+def put_new(table: str, item: Item) -> dict[str, Any]:
+    """Return the arguments of a put that fails on a message that lies there already."""
+    return {
+        "TableName": table,
+        "Item": item,
+        "ConditionExpression": "attribute_not_exists(#pk)",
+        "ExpressionAttributeNames": {"#pk": PK},
+    }
+
+
+def _cursor_name(cursor: str) -> str:
+    return f"replay#{cursor}"
+
+
+def _position(item: Any) -> int:
+    return int(item[POSITION]["N"]) if POSITION in item else 0

@@ -1,0 +1,204 @@
+"""The end of dead letters: purged, each with its place in the archive and in the counts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from fairbox.errors import TransactionCancelled
+from fairbox.model.chunks import chunks
+from fairbox.tables import message_states
+from fairbox.tables.dead_letters import purged_item
+from fairbox.tables.keys import PK, key, lane_pk, message_key
+from fairbox.tables.message_inserts import put_new
+from fairbox.tables.partiql import execute, statement
+from fairbox.tables.shard_rows import ShardRow
+from fairbox.tables.stored_messages import GONE, REDRIVEN, number
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from fairbox.tables.burials import Burials
+    from fairbox.tables.dead_letters import DeadLane, DeadLetter
+    from fairbox.tables.lanes import Lanes
+    from fairbox.tables.shard_rows import ShardRows
+    from fairbox.tables.stored_messages import StoredMessage
+
+Purged = Literal["purged", "gone", "left"]
+TOGETHER: Final = 50  # two actions each, of the hundred that a transaction takes
+_BYTES: Final = 3_000_000  # of the 4 MB that it takes
+_ITEM_BYTES: Final = 400_000
+_STATE_BYTES: Final = 3_000  # of one subscription: ten failures of 200 characters
+_TRIES: Final = 8
+_REFUSED: Final = "ConditionalCheckFailed"
+
+
+class Purges:
+    """Deletes dead letters.
+
+    The transaction that deletes one puts a small mark into its lane of the outbox: the mark's
+    record lowers the count of the dead, as a redrive's does, and its going tells the archive.
+    Any reader of a mark that a crash left behind finishes it. An unreadable item, and a message
+    that was added once more after it had died, leave no mark; the shard's row takes their count.
+
+    Args:
+        lanes: of the outbox.
+        dead: lane `dead`.
+        burials: finishes moves to there that others began.
+        rows: the shard rows.
+        held: each is purged only while it is held by who held it when it was read.
+    """
+
+    def __init__(
+        self,
+        lanes: Lanes,
+        dead: DeadLane,
+        burials: Burials,
+        rows: ShardRows,
+        *,
+        same_holder: bool = False,
+    ) -> None:
+        self._lanes = lanes
+        self._dead = dead
+        self._burials = burials
+        self._rows = rows
+        self._same_holder = same_holder
+
+    def purge(self, letters: Sequence[DeadLetter], reason: str) -> list[Purged]:
+        """Purge dead letters, fifty a transaction (5 WRU each and 2 more a KB over the first).
+
+        A batch item that one carries stays failed. It may be repeated.
+
+        Args:
+            letters: as read from lane `dead`, each once.
+            reason: for the archive.
+
+        Returns:
+            For each: `purged`; `gone`: it is a dead letter no more; `left`: others kept changing
+            it, or only a newer release can read it.
+
+        Raises:
+            Throttled, Unavailable: some are not known to be purged; call again.
+        """
+        return [end for some in _together(letters) for end in self._some(some, reason)]
+
+    def _some(self, letters: Sequence[DeadLetter], reason: str) -> list[Purged]:
+        stored = [letter.stored for letter in letters if letter.stored is not None]
+        actions = [a for one in stored for a in (self._mark(one, reason), self._removal(one))]
+        together = True
+        try:
+            if actions:
+                self._transact(actions)
+        except TransactionCancelled:
+            together = False
+        done: list[Purged] = []
+        for letter in letters:
+            if letter.newer:
+                done.append("left")
+            elif letter.stored is None:
+                done.append(self._unreadable(letter))
+            elif together:
+                done.append("purged")
+            else:
+                done.append(self._one(letter.stored, reason))
+        self._sweep_up([one for one, end in zip(letters, done, strict=True) if end == "purged"])
+        return done
+
+    def _one(self, letter: StoredMessage, reason: str) -> Purged:
+        there: StoredMessage | None = None
+        for _ in range(_TRIES):
+            try:
+                self._transact([self._end(letter, there, reason), self._removal(letter)])
+            except TransactionCancelled as cancelled:
+                (code, image), (removal, _) = cancelled.reasons[0], cancelled.reasons[1]
+            else:
+                return "purged"
+            if code == _REFUSED and (there is None or there.any_dead):
+                there = self._burials.outstanding(image)
+                if there is not None and there.redriven > letter.redriven:
+                    self._dead.remove(letter)  # written by who came late: it is back already
+                    return "gone"
+            if _REFUSED in (code, removal):
+                again = self._dead.find(letter.ref)
+                if again is None or (self._same_holder and again.holder != letter.holder):
+                    return "gone"
+                letter = again
+        return "left"
+
+    def _unreadable(self, letter: DeadLetter) -> Purged:
+        place = key(lane_pk("dead", letter.topic, letter.epoch, letter.shard), letter.id)
+        there = {"ConditionExpression": "attribute_exists(#p)"}
+        fields = {"ExpressionAttributeNames": {"#p": PK}}
+        removal = {"TableName": self._dead.table, "Key": place} | there | fields
+        for _ in range(_TRIES):
+            counted = self._counted(letter.topic, letter.epoch, letter.shard)
+            try:
+                self._transact([counted, {"Delete": removal}])
+            except TransactionCancelled as cancelled:
+                if cancelled.reasons[1][0] == _REFUSED:
+                    return "gone"
+            else:
+                return "purged"
+        return "left"
+
+    def _end(
+        self, letter: StoredMessage, there: StoredMessage | None, reason: str
+    ) -> dict[str, Any]:
+        """Return the action that counts one dead letter less."""
+        if there is None:
+            return self._mark(letter, reason)
+        if not there.any_dead:  # added again when it had died: it knows of no death
+            return self._counted(there.ref.topic, there.ref.epoch, there.ref.shard)
+        alive = {name: state for name, state in there.states.items() if not state.dead}
+        after = replace(there, states=alive, reason=reason)
+        return {"Update": message_states.update(self._lanes.table, after, there)}
+
+    def _mark(self, letter: StoredMessage, reason: str) -> dict[str, Any]:
+        put = put_new(self._lanes.table, purged_item(letter, reason))
+        return {"Put": put | {"ReturnValuesOnConditionCheckFailure": "ALL_OLD"}}
+
+    def _removal(self, letter: StoredMessage) -> dict[str, Any]:
+        return {
+            "Delete": message_states.unchanged(
+                self._dead.table, letter, same_holder=self._same_holder
+            )
+        }
+
+    def _counted(self, topic: str, epoch: int, shard: int) -> dict[str, Any]:
+        """Return the update that counts one dead letter less in its shard's row (1 RRU)."""
+        found = self._rows.get_many([(topic, epoch, shard)])
+        row = found[0] if found else ShardRow(topic, epoch, shard)
+        after = replace(row, purged_dead=row.purged_dead + 1)
+        if (after.ready, after.later, after.recount) == (0, 0, None) and after.dead <= 0:
+            after = replace(after, next_check=None, backoff=0)
+        return {"Update": self._rows.change_action(after, row)}
+
+    def _transact(self, actions: Sequence[Mapping[str, Any]]) -> None:
+        self._lanes.calls.call("transact_write_items", TransactItems=list(actions))
+
+    def _sweep_up(self, letters: Sequence[DeadLetter]) -> None:
+        """Delete the marks, 25 a call; those not deleted are left to their readers."""
+        execute(
+            self._lanes.calls,
+            [
+                statement(
+                    "DELETE FROM",
+                    self._lanes.table,
+                    message_key(letter.stored.ref),
+                    wheres=[f'"{GONE}" = ?', f'"{REDRIVEN}" = ?'],
+                    parameters=[{"S": "purged"}, number(letter.stored.redriven + 1)],
+                )
+                for letter in letters
+                if letter.stored is not None
+            ],
+        )
+
+
+def _together(letters: Sequence[DeadLetter]) -> Iterator[list[DeadLetter]]:
+    """Yield them in parts that a transaction takes, by number and by bytes."""
+    return chunks(letters, _size, items_most=TOGETHER, bytes_most=_BYTES)
+
+
+def _size(letter: DeadLetter) -> int:
+    states_bytes = _STATE_BYTES * (1 + len(letter.subscriptions))
+    return min(_ITEM_BYTES, letter.stored.size if letter.stored else 0) + states_bytes

@@ -1,0 +1,116 @@
+"""The way back from lane `dead`: each dead letter in one transaction, with its batch item."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from fairbox.errors import BatchBusy, MessagesOutstanding, TransactionCancelled
+from fairbox.tables import message_states
+from fairbox.tables.dead_letters import returning_item
+from fairbox.tables.message_inserts import put_new
+from fairbox.tables.stored_messages import with_content
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from fairbox.batches.message_items import MessageItems
+    from fairbox.tables.burials import Burials
+    from fairbox.tables.dead_letters import DeadLane
+    from fairbox.tables.keys import Item
+    from fairbox.tables.lanes import Lanes
+    from fairbox.tables.stored_messages import StoredMessage
+
+Returned = Literal["inserted", "merged", "gone"]
+_TRIES: Final = 8
+_REFUSED: Final = "ConditionalCheckFailed"
+
+
+class Redrives:
+    """Puts dead letters back into their own lanes.
+
+    Args:
+        lanes: of the outbox.
+        dead: lane `dead`.
+        burials: finishes moves to there that others began.
+        message_items: gives what moves batch items; asked for when a dead letter carries one.
+    """
+
+    def __init__(
+        self,
+        lanes: Lanes,
+        dead: DeadLane,
+        burials: Burials,
+        message_items: Callable[[], MessageItems],
+    ) -> None:
+        self._lanes = lanes
+        self._dead = dead
+        self._burials = burials
+        self._message_items = message_items
+
+    def put_back(self, letter: StoredMessage, edited: Item | None = None) -> Returned:
+        """Put a dead letter back for the subscriptions that it died for, with a fresh state.
+
+        4 WRU a KB, and with a batch item what `MessageItems.retry_with` does. It may be repeated.
+
+        Args:
+            letter: as read from lane `dead`.
+            edited: attributes of its content, in place of what it died with, and `EDITS`; None: it
+                comes back as it is.
+
+        Returns:
+            `inserted`; `merged`: into the message, which others still lack; `gone`: it is a dead
+            letter no more, and others have put it back or taken it away.
+
+        Raises:
+            BatchBusy: others kept changing the message, or its item's group; nothing is written.
+            MessagesOutstanding: it is edited, and others still lack it as it is; nothing is
+                written.
+        """
+        there: StoredMessage | None = None
+        for _ in range(_TRIES):
+            if there is not None and edited is not None:
+                raise MessagesOutstanding([letter.ref])
+            reasons = self._write(letter, there, edited)
+            if reasons is None:
+                return "inserted" if there is None else "merged"
+            (code, image), (removal, _) = reasons[0], reasons[1]
+            if code == _REFUSED:
+                there = self._burials.outstanding(image)
+                if there is not None and there.redriven > letter.redriven:
+                    self._dead.remove(letter)  # written by who came late: it is back already
+                    return "gone"
+            if _REFUSED in (code, removal):
+                again = self._dead.find(letter.ref)
+                if again is None:
+                    return "gone"
+                letter = again
+        raise BatchBusy([str(letter.ref)])
+
+    def _write(
+        self, letter: StoredMessage, there: StoredMessage | None, edited: Item | None
+    ) -> Sequence[tuple[str, Mapping[str, Any]]] | None:
+        """Make the transaction; return None, or the reasons of its two actions of ours."""
+        removal = {"Delete": message_states.unchanged(self._dead.table, letter)}
+        actions = [self._returning(letter, there, edited), removal]
+        item = letter.message.batch_item
+        if item is not None:
+            return self._message_items().retry_with(item, actions).refused or None
+        try:
+            self._lanes.calls.call("transact_write_items", TransactItems=actions)
+        except TransactionCancelled as cancelled:
+            return cancelled.reasons
+        return None
+
+    def _returning(
+        self, letter: StoredMessage, there: StoredMessage | None, edited: Item | None
+    ) -> dict[str, Any]:
+        if there is None:
+            item = returning_item(letter)
+            put = put_new(self._lanes.table, item if edited is None else with_content(item, edited))
+            return {"Put": put | {"ReturnValuesOnConditionCheckFailure": "ALL_OLD"}}
+        pending = None if there.pending is None else there.pending | (letter.pending or frozenset())
+        alive = {name: state for name, state in there.states.items() if not state.dead}
+        times = max(there.redriven, letter.redriven) + 1
+        after = replace(there, pending=pending, states=alive, redriven=times)
+        return {"Update": message_states.update(self._lanes.table, after, there)}

@@ -1,0 +1,341 @@
+"""Shard rows, at the head of each `ready` lane: exact counts, the next check, and their index."""
+
+from __future__ import annotations
+
+import zlib
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+from fairbox.errors import Unreadable
+from fairbox.tables.calls import ConditionFailed
+from fairbox.tables.item_versions import check_version
+from fairbox.tables.keys import HEAD, NEEDS, PK, SK, Item, key_text, parse_lane_pk, shard_key
+from fairbox.tables.partiql import execute, statement
+from fairbox.tables.stored_messages import number
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from fairbox.tables.calls import Calls
+
+OUTSTANDING_INDEX: Final = "OutstandingAllTopics"
+
+# of the row with sort key `!` of a shard's `ready` lane
+BUCKET: Final = "q"  # S, "0" to "7": hash key of OutstandingAllTopics
+LOOK_AT: Final = "l"  # N, ms: range key of OutstandingAllTopics
+READY_COUNT: Final = "rc"  # N, messages in lane `ready`
+LATER_COUNT: Final = "lc"  # N, messages in lane `later`
+READY_DEATHS: Final = "rd"  # N, deaths less redrives, of messages from lane `ready`
+LATER_DEATHS: Final = "ld"  # N, the same of lane `later`
+READY_SEQUENCE: Final = "rs"  # S, stream sequence number that last changed the counts of `ready`
+LATER_SEQUENCE: Final = "ls"  # S, the same of lane `later`
+BACKOFF: Final = "bo"  # N, seconds by which a visit that could send nothing last moved `look_at` on
+RECOUNT: Final = "rq"  # N, absent: the counts are right; 0: a recount is asked for; ms: one began
+PURGED_DEAD: Final = "pd"  # N, dead letters purged or cancelled by operators
+ROW_VERSION: Final = "ve"  # N, counts every change of what is held (ordered topics)
+SETTLED: Final = "oe"  # BOOL, no older shard of an ordered topic lists the shard's keys
+
+# projected into OutstandingAllTopics
+PROJECTED_COUNTS: Final = (READY_COUNT, LATER_COUNT, READY_DEATHS, LATER_DEATHS, PURGED_DEAD)
+
+NEVER_MS: Final = 253_402_300_799_000
+"""The next check of a shard that holds dead letters only, so that it is listed: 9999-12-31."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShardRow:
+    """The row at the head of a shard's `ready` lane: exact counts and the next check.
+
+    Attributes:
+        topic, epoch, shard: which shard.
+        ready, later: messages outstanding in each lane.
+        ready_deaths, later_deaths: deaths less redrives, counted from each lane's stream.
+        ready_sequence, later_sequence: stream sequence number that last changed each lane's count.
+        next_check: when the sweep looks, in milliseconds since 1970 UTC; None: nothing is there.
+        backoff: seconds by which a visit that could send nothing last moved `next_check` on.
+        purged_dead: dead letters purged or cancelled by operators.
+        settled: no older shard of an ordered topic lists the shard's keys.
+        recount: None: the counts are right as of their sequence numbers; 0: they may be wrong, and
+            a recount is asked for; else when one began (ms), and changes are kept for it. An entry
+            of the index does not say.
+    """
+
+    topic: str
+    epoch: int
+    shard: int
+    ready: int = 0
+    later: int = 0
+    ready_deaths: int = 0
+    later_deaths: int = 0
+    ready_sequence: str = ""
+    later_sequence: str = ""
+    next_check: int | None = None
+    backoff: int = 0
+    purged_dead: int = 0
+    settled: bool = False
+    recount: int | None = None
+
+    @property
+    def outstanding(self) -> int:
+        """Messages in both lanes."""
+        return self.ready + self.later
+
+    @property
+    def odd(self) -> bool:
+        """Whether its counts cannot be right: a negative one, or none where a check is due."""
+        negative = self.ready < 0 or self.later < 0
+        return negative or (self.outstanding == 0 and self.next_check not in (None, NEVER_MS))
+
+    @property
+    def may_hold(self) -> bool:
+        """Whether messages may lie in its lanes, as far as its counts can be believed."""
+        return self.outstanding > 0 or self.odd
+
+    def doubted(self, now: int) -> ShardRow:
+        """Return the row with its counts in doubt, and listed for the next sweep (`now`: ms)."""
+        next_check = now if self.next_check is None else min(self.next_check, now)
+        return replace(self, recount=0, next_check=next_check)
+
+    @property
+    def dead(self) -> int:
+        """Messages in the lane `dead`."""
+        return self.ready_deaths + self.later_deaths - self.purged_dead
+
+    @property
+    def zero(self) -> bool:
+        """Whether it counts nothing at all."""
+        return (self.ready, self.later, self.dead) == (0, 0, 0)
+
+
+BUCKETS: Final = tuple("01234567")
+"""A hash key takes 1,000 WRU/s: 10,000 shards that are counted each 20 s write twice as many."""
+
+
+def bucket(topic: str, epoch: int, shard: int) -> str:
+    """Return the bucket of the index that a shard row lies in while it has a next check."""
+    return BUCKETS[zlib.crc32(f"{topic}#{epoch}#{shard}".encode()) % len(BUCKETS)]
+
+
+def shard_item(row: ShardRow) -> Item:
+    """Return the item of a shard row; it is in the index only while it has a next check."""
+    item: Item = shard_key(row.topic, row.epoch, row.shard)
+    for name, value in (
+        (READY_COUNT, row.ready),
+        (LATER_COUNT, row.later),
+        (READY_DEATHS, row.ready_deaths),
+        (LATER_DEATHS, row.later_deaths),
+        (PURGED_DEAD, row.purged_dead),
+        (BACKOFF, row.backoff),
+    ):
+        if value:
+            item[name] = number(value)
+    for name, text in (
+        (READY_SEQUENCE, row.ready_sequence),
+        (LATER_SEQUENCE, row.later_sequence),
+    ):
+        if text:
+            item[name] = {"S": text}
+    if row.recount is not None:
+        item[RECOUNT] = number(row.recount)
+    if row.settled:
+        item[SETTLED] = {"BOOL": True}
+    if row.next_check is not None:
+        item[LOOK_AT] = number(row.next_check)
+        item[BUCKET] = {"S": bucket(row.topic, row.epoch, row.shard)}
+    return item
+
+
+def read_shard(item: Mapping[str, Any]) -> ShardRow:
+    """Return the shard row that an item (or an entry of the index) holds.
+
+    Raises:
+        Unreadable: it is no shard row; NewerVersion: a newer release wrote it.
+    """
+    if NEEDS in item:
+        check_version(item)
+    try:
+        _, topic, epoch, shard = parse_lane_pk(item[PK]["S"])
+
+        def count(name: str) -> int:
+            return int(item[name]["N"]) if name in item else 0
+
+        return ShardRow(
+            topic,
+            epoch,
+            shard,
+            ready=count(READY_COUNT),
+            later=count(LATER_COUNT),
+            ready_deaths=count(READY_DEATHS),
+            later_deaths=count(LATER_DEATHS),
+            ready_sequence=item.get(READY_SEQUENCE, {"S": ""})["S"],
+            later_sequence=item.get(LATER_SEQUENCE, {"S": ""})["S"],
+            next_check=count(LOOK_AT) if LOOK_AT in item else None,
+            backoff=count(BACKOFF),
+            purged_dead=count(PURGED_DEAD),
+            recount=count(RECOUNT) if RECOUNT in item else None,
+            settled=item.get(SETTLED) == {"BOOL": True},
+        )
+    except (KeyError, ValueError, TypeError, AttributeError) as error:
+        raise Unreadable(key_text(item), f"{type(error).__name__}: {error}") from error
+
+
+def is_shard_row(item: Mapping[str, Any]) -> bool:
+    """Whether an item of the outbox is a shard row."""
+    pk = str(item.get(PK, {}).get("S", ""))
+    return pk.startswith("ready#") and item.get(SK) == {"S": HEAD}
+
+
+# what writers of a row other than the one at work change
+_WATCHED: Final = (
+    READY_SEQUENCE,
+    LATER_SEQUENCE,
+    LOOK_AT,
+    PURGED_DEAD,
+    RECOUNT,
+)
+
+
+class ShardRows:
+    """Reads and changes shard rows."""
+
+    def __init__(self, calls: Calls, table: str) -> None:
+        self._calls = calls
+        self._table = table
+
+    def get_many(self, shards: Sequence[tuple[str, int, int]]) -> list[ShardRow]:
+        """Return the rows that are there (consistent, 100 a call)."""
+        keys = [shard_key(*shard) for shard in shards]
+        return [read_shard(item) for item in self._calls.batch_get(self._table, keys)]
+
+    def outstanding(self, shards: Sequence[tuple[str, int, int]]) -> int:
+        """Return the messages of shards by their rows (0.5 RRU each, eventually consistent).
+
+        Only the counts are asked for, which is all that policies of producers allow.
+        """
+        keys = [shard_key(*shard) for shard in shards]
+        counts = (READY_COUNT, LATER_COUNT)
+        only = (PK, SK, *counts)
+        found = self._calls.batch_get(self._table, keys, consistent=False, only=only)
+        return sum(max(0, int(i[name]["N"])) for i in found for name in counts if name in i)
+
+    def change(self, row: ShardRow, before: ShardRow) -> bool:
+        """Write what differs, where the row is as `before` in what others write; say if it was."""
+        try:
+            self._calls.call("update_item", **self.change_action(row, before))
+        except ConditionFailed as failed:
+            # ours, when the answer to an earlier try was lost
+            return bool(failed.old) and read_shard(failed.old) == row
+        return True
+
+    def change_action(self, row: ShardRow, before: ShardRow) -> dict[str, Any]:
+        """Return the update that `change` makes, for a transaction."""
+        new, old = shard_item(row), shard_item(before)
+        changed = {n: v for n, v in new.items() if old.get(n) != v}
+        removed = [n for n in old if n not in new]
+        conditions, values = [], {}
+        expression_names = {}
+        for n, name in enumerate(_WATCHED):
+            expression_names[f"#w{n}"] = name
+            if name in old:
+                conditions.append(f"#w{n} = :w{n}")
+                values[f":w{n}"] = old[name]
+            else:
+                conditions.append(f"attribute_not_exists(#w{n})")
+        update = ""
+        for verb, fields in (("SET", list(changed)), ("REMOVE", removed)):
+            if fields:
+                start = len(expression_names)
+                places = [f"#c{start + n}" for n in range(len(fields))]
+                expression_names |= dict(zip(places, fields, strict=True))
+                if verb == "SET":
+                    values |= {f":{p[1:]}": new[f] for p, f in zip(places, fields, strict=True)}
+                    places = [f"{p} = :{p[1:]}" for p in places]
+                update += f"{verb} {', '.join(places)} "
+        return {
+            "TableName": self._table,
+            "Key": shard_key(row.topic, row.epoch, row.shard),
+            "UpdateExpression": update.strip(),
+            "ConditionExpression": " AND ".join(conditions),
+            "ExpressionAttributeNames": expression_names,
+            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+            **({"ExpressionAttributeValues": values} if values else {}),
+        }
+
+    def delete(self, rows: Sequence[ShardRow]) -> int:
+        """Delete rows that are as they were read, 25 a call; return how many were."""
+        statements = []
+        for row in rows:
+            old = shard_item(row)
+            wheres = [f'"{n}" = ?' if n in old else f'"{n}" IS MISSING' for n in _WATCHED]
+            values = [old[n] for n in _WATCHED if n in old]
+            place = shard_key(row.topic, row.epoch, row.shard)
+            statements.append(
+                statement("DELETE FROM", self._table, place, wheres=wheres, parameters=values)
+            )
+        return sum(answer.done for answer in execute(self._calls, statements))
+
+    def postpone(self, row: ShardRow, next_check: int, backoff: int) -> bool:
+        """Postpone the next check where it is as in `row`; return whether it was."""
+        if row.next_check is None:
+            return False
+        try:
+            self._calls.call(
+                "update_item",
+                TableName=self._table,
+                Key=shard_key(row.topic, row.epoch, row.shard),
+                UpdateExpression="SET #l = :l, #b = :b",
+                ConditionExpression="#l = :was",
+                ExpressionAttributeNames={"#l": LOOK_AT, "#b": BACKOFF},
+                ExpressionAttributeValues={
+                    ":l": number(next_check),
+                    ":b": number(backoff),
+                    ":was": number(row.next_check),
+                },
+            )
+        except ConditionFailed:
+            return False
+        return True
+
+    def settle(self, topic: str, epoch: int, shard: int) -> None:
+        """Write into a row, made where there is none, that no older shard lists its keys."""
+        self._calls.call(
+            "update_item",
+            TableName=self._table,
+            Key=shard_key(topic, epoch, shard),
+            UpdateExpression="SET #s = :true",
+            ExpressionAttributeNames={"#s": SETTLED},
+            ExpressionAttributeValues={":true": {"BOOL": True}},
+        )
+
+    def listed(self, until: int | None = None) -> Iterator[ShardRow]:
+        """Yield the index's rows, eventually consistent; with `until` (ms): those due by then.
+
+        The buckets take turns, page by page, so that whoever stops early has rows of each.
+        """
+        buckets = deque(self._bucket_pages(bucket, until) for bucket in BUCKETS)
+        while buckets:
+            pages = buckets.popleft()
+            for page in islice(pages, 1):
+                buckets.append(pages)
+                for item in page["Items"]:
+                    with suppress(Unreadable):  # repair buries it
+                        yield read_shard(item)
+
+    def _bucket_pages(self, bucket: str, until: int | None) -> Iterator[dict[str, Any]]:
+        condition, values = "#q = :q", {":q": {"S": bucket}}
+        expression_names = {"#q": BUCKET}
+        if until is not None:
+            condition += " AND #l <= :l"
+            values[":l"] = number(until)
+            expression_names["#l"] = LOOK_AT
+        return self._calls.pages(
+            "query",
+            TableName=self._table,
+            IndexName=OUTSTANDING_INDEX,
+            KeyConditionExpression=condition,
+            ExpressionAttributeNames=expression_names,
+            ExpressionAttributeValues=values,
+        )

@@ -1,0 +1,113 @@
+"""The latest changes of topics, by which processes drop the copies that are out of date."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+from fairbox.tables.keys import version_key
+from fairbox.tables.stored_messages import number
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+CONFIG_VERSION: Final = "n"  # N, counts every change of a topic or subscription (row `!`)
+ANNOUNCED: Final = "an"  # N, counts circuits that opened and pauses that changed (row `!`)
+CHANGED_TOPIC: Final = "t"  # B, with a number behind: digest of a topic that changed (row `!`)
+CHANGE_NUMBER: Final = "u"  # N, with the same number: `n` plus `an` before that (row `!`)
+
+SLOTS: Final = 24
+"""Changes that are kept: with the longest list of busiest topics their row stays under 4 KB."""
+_DIGEST_BYTES: Final = 6
+
+
+@lru_cache(maxsize=10_000)
+def topic_digest(name: str) -> bytes:
+    """Return the six bytes that stand for a topic; two that share them drop one copy too many."""
+    return hashlib.blake2b(name.encode(), digest_size=_DIGEST_BYTES).digest()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicChanges:
+    """Counts of changes, and which topics the latest concerned.
+
+    Attributes:
+        version: changes of topics and subscriptions so far.
+        announced: circuits opened and pauses changed so far.
+        latest: the digest of a change's topic by the number of the change: `total` before it.
+    """
+
+    version: int = 0
+    announced: int = 0
+    latest: Mapping[int, bytes] = field(default_factory=dict)
+
+    @property
+    def total(self) -> int:
+        """Changes of either kind so far."""
+        return self.version + self.announced
+
+    def since(self, earlier: TopicChanges) -> frozenset[bytes] | None:
+        """Return the digests of the topics that changed after `earlier`; None: nobody knows.
+
+        Nobody knows where more changes came than are kept, where two writers took one slot, or
+        where a release that keeps none made a change.
+        """
+        if not 0 <= self.total - earlier.total <= SLOTS:
+            return None
+        try:
+            return frozenset(self.latest[n] for n in range(earlier.total, self.total))
+        except KeyError:
+            return None
+
+
+def read_changes(item: Mapping[str, Any]) -> TopicChanges:
+    """Return the changes of the version row; none where there is no row."""
+    version, announced = (
+        int(item.get(name, {"N": "0"})["N"]) for name in (CONFIG_VERSION, ANNOUNCED)
+    )
+    latest = {
+        int(item[count]["N"]): bytes(item[topic]["B"])
+        for topic, count in map(slot_attributes, range(SLOTS))
+        if count in item
+    }
+    return TopicChanges(version, announced, latest)
+
+
+def slot_attributes(place: int) -> tuple[str, str]:
+    """Return the attributes of a slot: its topic, and the number of the change."""
+    return f"{CHANGED_TOPIC}{place}", f"{CHANGE_NUMBER}{place}"
+
+
+def change_update(table: str, counter: str, topic: str, before: TopicChanges) -> dict[str, Any]:
+    """Return the update that counts a change of a topic, for the transaction that makes it.
+
+    It has no condition, so that changes never hinder each other. `before` only chooses the slot:
+    two writers that saw the same count take the same slot, and readers find the first one missing.
+
+    Args:
+        table: name of the outbox table.
+        counter: `CONFIG_VERSION` or `ANNOUNCED`.
+        topic: the topic's name.
+        before: the changes as they were read lately.
+    """
+    changed, count = slot_attributes(before.total % SLOTS)
+    return {
+        "TableName": table,
+        "Key": version_key(),
+        "UpdateExpression": "SET #t = :t, "
+        "#k = if_not_exists(#n, :none) + if_not_exists(#a, :none) ADD #c :one",
+        "ExpressionAttributeNames": {
+            "#t": changed,
+            "#k": count,
+            "#n": CONFIG_VERSION,
+            "#a": ANNOUNCED,
+            "#c": counter,
+        },
+        "ExpressionAttributeValues": {
+            ":t": {"B": topic_digest(topic)},
+            ":none": number(0),
+            ":one": number(1),
+        },
+    }
