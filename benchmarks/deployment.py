@@ -11,8 +11,8 @@ from zlib import crc32
 from fairbox import Message, Subscription, Topic
 from fairbox.aws.doorbell_records import Answer, answer_doorbells
 from fairbox.dispatch.dispatcher import Dispatcher, run_sequentially
-from fairbox.dispatch.maintenance.sweep import Sweep
-from fairbox.dispatch.relay import Relay
+from fairbox.dispatch.maintenance.shard_sweep import Sweep
+from fairbox.dispatch.record_relay import Relay
 from fairbox.dispatch.stream.marking import Marking
 from fairbox.dispatch.visits import Visits
 from fairbox.tables.keys import PK

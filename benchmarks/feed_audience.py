@@ -22,11 +22,11 @@ from fairbox.feeds.ringing import Doorbell, Ringing
 from fairbox.tables.calls import Calls
 from fairbox.tables.feed_connections import Connection, FeedConnections
 from fairbox.tables.feed_leases import FeedLeases
+from fairbox.tables.feed_rows import FeedRows
 from fairbox.tables.feed_topics import FeedTopics
-from fairbox.tables.feeds import FeedRows
 from fairbox.testing import CostMeter, ManualClock
 from fairbox.testing.application import FEEDS, MemoryApplication
-from fairbox.testing.sqs import MemorySqs
+from fairbox.testing.memory_sqs import MemorySqs
 from fairbox.testing.sqs_trigger import SqsTrigger
 
 if TYPE_CHECKING:

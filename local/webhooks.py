@@ -7,7 +7,7 @@ import re
 from typing import Any, Final
 
 from fairbox.errors import InvalidInput
-from fairbox.model.signatures import parse_secret
+from fairbox.model.webhook_signatures import parse_secret
 
 from local.cloudformation.identities import ACCOUNT, REGION
 from local.workspace import LocalError

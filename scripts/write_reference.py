@@ -12,8 +12,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from fairbox.api.openapi import openapi
 from fairbox.api.openapi_route import ROUTES
-from fairbox.cli.app import app
-from fairbox.cli.cost import month
+from fairbox.cli.command_line import app
+from fairbox.cli.cost_verb import month
 from fairbox.observability import metrics
 from fairbox.problems import KINDS, URN
 from fairbox_cdk.config import Config

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
 from fairbox.aws.doorbell_records import Answer, answer_doorbells
-from fairbox.testing.sqs import SqsFaults
+from fairbox.testing.memory_sqs import SqsFaults
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fairbox.aws.sqs_doorbells import SqsDoorbells
     from fairbox.dispatch.visits import Visits
     from fairbox.model.clock import Clock
-    from fairbox.testing.sqs import MemorySqs
+    from fairbox.testing.memory_sqs import MemorySqs
     from fairbox.testing.sqs_trigger import Record
 
     from fairbox_simulation.chaos import Chaos, Fuse

@@ -26,7 +26,7 @@ from fairbox.tables.keys import lane_pk, shard_key
 from fairbox.tables.stored_messages import read_message
 from fairbox.testing.application import DELIVERIES, OUTBOX, MemoryApplication
 from fairbox.testing.doorbell_queues import NOW
-from fairbox.testing.sqs import SqsFaults
+from fairbox.testing.memory_sqs import SqsFaults
 
 from fairbox_simulation.chaos import FREEZES, Chaos, Client, Fuse, Killed, Skewed
 from fairbox_simulation.doorbell_function import DeliverShard, FusedSqs, queue_faults

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from fairbox import FairboxError, RetryPolicy, Subscription, Topic
 from fairbox.dispatch.dispatcher import Dispatcher, run_sequentially
 from fairbox.dispatch.maintenance.expiry import Expiry
-from fairbox.dispatch.maintenance.sweep import Sweep
-from fairbox.dispatch.relay import Relay
+from fairbox.dispatch.maintenance.shard_sweep import Sweep
+from fairbox.dispatch.record_relay import Relay
 from fairbox.dispatch.stream.marking import Marking
 from fairbox.dispatch.visits import Visits
 from fairbox.testing.application import INVOCATION_SECONDS, OUTBOX, MemoryApplication
-from fairbox.testing.sqs import SqsFaults
+from fairbox.testing.memory_sqs import SqsFaults
 
 from fairbox_simulation.chaos import (
     FREEZES,

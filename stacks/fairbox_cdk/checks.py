@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.errors import InvalidInput
 from fairbox.model import deployment
-from fairbox.model.feeds import SHARD_CLIENTS
+from fairbox.model.feed_types import SHARD_CLIENTS
 from fairbox.model.regions import check_reachable, region_of
 from fairbox.settings import METRICS_LEVELS
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fairbox.cli.cost import SECONDS, USES, Use, month, use_at
+from fairbox.cli.cost_verb import SECONDS, USES, Use, month, use_at
 
 from benchmarks.cost_scenarios import FUNCTIONS, Scenario, ScenarioDeployment
 from benchmarks.deployment import ORDERS, Load

@@ -11,7 +11,7 @@ import pytest
 from fairbox import Feed, UnknownFeed
 from fairbox.aws.token_keys import SecretKeys
 from fairbox.feeds.asking import Asking
-from fairbox.feeds.requests import Requests
+from fairbox.feeds.feed_requests import Requests
 from fairbox.feeds.tokens import check_token
 from fairbox.tables.calls import Calls
 from fairbox.tables.feed_connections import Connection, FeedConnections

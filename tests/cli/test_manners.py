@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fairbox.cli.app import app
+from fairbox.cli.command_line import app
 from fairbox.cli.session import body_text, cell
 from fairbox.errors import FairboxError, InvalidInput, NotConfigured, Throttled, Unavailable
 from fairbox.sdk.clients import make_client
@@ -208,7 +208,7 @@ def test_a_shell_can_complete_nouns_verbs_and_states() -> None:
 def test_what_is_missing_of_the_extra_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     from fairbox.cli import __main__  # noqa: PLC0415 - it is what is tested
 
-    monkeypatch.setitem(sys.modules, "fairbox.cli.app", None)
+    monkeypatch.setitem(sys.modules, "fairbox.cli.command_line", None)
     with pytest.raises(ModuleNotFoundError):
         __main__.main()
     code = (

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from fairbox import Feed, Message, PartitionedQueue, Subscription, Topic
-from fairbox.cli.app import app
+from fairbox.cli.command_line import app
 from fairbox.dispatch.ports import Outcome
 from fairbox_pipeline.arguments import parser_of
 from fairbox_pipeline.jobs.replay import arguments

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
 from fairbox import Topic
-from fairbox.cli.app import app
+from fairbox.cli.command_line import app
 from tests.support.cli_runs import Cli
 from tests.cli.test_shell import send
 cli = Cli()

@@ -22,7 +22,7 @@ from fairbox.tables.feed_topics import FeedTopics, log_sk, topic_pk
 from fairbox.testing import ManualClock
 
 if TYPE_CHECKING:
-    from fairbox.model.feeds import Kind
+    from fairbox.model.feed_types import Kind
     from fairbox.tables.feed_topics import Bundle
 
 _numbers = itertools.count()

@@ -10,7 +10,7 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError
 from fairbox.testing import ManualClock
-from fairbox.testing.sqs import MemorySqs, redrive
+from fairbox.testing.memory_sqs import MemorySqs, redrive
 from moto.server import ThreadedMotoServer
 from moto.sqs import models
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fairbox import PartitionedQueue
-from fairbox.cli.app import app
+from fairbox.cli.command_line import app
 from fairbox.cli.shell import SHORT
 from typer.main import get_command
 from typer.testing import CliRunner

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fairbox.cli.app import app as fairbox
+from fairbox.cli.command_line import app as fairbox
 from typer.testing import CliRunner
 
 from tests.e2e.stage import Stage, eventually

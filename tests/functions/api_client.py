@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 import jsonschema
+from fairbox.api.api_context import Api
 from fairbox.api.app import App
-from fairbox.api.context import Api
 from fairbox.api.openapi import openapi
 from fairbox.api.openapi_route import ROUTES
 

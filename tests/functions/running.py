@@ -15,8 +15,8 @@ from fairbox.batches.ack_messages import pack
 from fairbox.batches.models import COMPLETED_TOPIC
 from fairbox.errors import UnknownTopic
 from fairbox.model.clock import SystemClock
-from fairbox.runtime import application as wiring
-from fairbox.runtime.application import Application
+from fairbox.runtime import function_application as wiring
+from fairbox.runtime.function_application import Application
 from fairbox.settings import Settings
 from fairbox.tables.batch_records import read_image
 from fairbox.tables.definitions import batches_definition, feeds_definition, table_definitions
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import pytest
     from fairbox.client.outbox import Outbox
     from fairbox.model.clock import Clock
-    from fairbox.runtime.feeds import FeedsApplication
+    from fairbox.runtime.feed_application import FeedsApplication
 
 
 @dataclass

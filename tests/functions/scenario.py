@@ -19,7 +19,7 @@ from fairbox import Batches, Feed, Feeds, Message, Outbox, Queue, RetryPolicy, S
 from fairbox.aws.s3_bodies import S3Bodies
 from fairbox.aws.sqs_doorbells import SqsDoorbells, encode
 from fairbox.dispatch.ports import Doorbell
-from fairbox.model.feeds import KINDS
+from fairbox.model.feed_types import KINDS
 from fairbox.model.ids import IdGenerator
 from fairbox.tables.burials import Burials
 from fairbox.tables.stored_messages import SIZE

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from botocore.session import Session
 from fairbox.batches.ack_messages import parse
-from fairbox.runtime import application as wiring
-from fairbox.runtime.application import Application
+from fairbox.runtime import function_application as wiring
+from fairbox.runtime.function_application import Application
 from fairbox.settings import Settings
 from fairbox.tables.stored_messages import BATCH_ITEM
 

@@ -12,8 +12,8 @@ from botocore.exceptions import ClientError
 from fairbox import Feed, Feeds, InvalidInput, NotAllowed
 from fairbox.feeds.ringing import Doorbell
 from fairbox.feeds.tokens import make_token
-from fairbox.model.feeds import MAX_BODY
-from fairbox.runtime.feeds import FeedsApplication
+from fairbox.model.feed_types import MAX_BODY
+from fairbox.runtime.feed_application import FeedsApplication
 from fairbox.settings import Settings
 from fairbox.testing.application import MemoryApplication
 

@@ -8,8 +8,8 @@ import threading
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from fairbox.api.api_context import Api
 from fairbox.api.app import App
-from fairbox.api.context import Api
 from fairbox.api.openapi_route import ROUTES
 
 from local.functions.invoker import InvokeResult

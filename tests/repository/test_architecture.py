@@ -171,5 +171,5 @@ def test_a_handler_translates_and_is_short(path: Path) -> None:
     assert not {name.partition(".")[0] for name in imports_of(path)} & SDK
     absent = {("fairbox", package) for package in NOT_SHIPPED}
     assert not {tuple(name.split(".")[:2]) for name in imports_of(path)} & absent
-    applications = ("fairbox.runtime.application", "fairbox.runtime.feeds")
+    applications = ("fairbox.runtime.function_application", "fairbox.runtime.feed_application")
     assert path.stem == "api" or any(n.startswith(applications) for n in imports_of(path))

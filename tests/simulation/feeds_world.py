@@ -14,11 +14,11 @@ from botocore.exceptions import ClientError, ReadTimeoutError
 from fairbox import Feed, Feeds
 from fairbox.client.feed_positions import FeedPositions
 from fairbox.errors import FairboxError, Unavailable
-from fairbox.runtime.feeds import FeedsApplication
+from fairbox.runtime.feed_application import FeedsApplication
 from fairbox.settings import AUDIENCE_SHARDS, FEEDS_QUEUE_URL, FEEDS_TABLE, FEEDS_URL, Settings
 from fairbox.tables.feed_connections import Connection
 from fairbox.testing.application import FEEDS, MemoryApplication
-from fairbox.testing.sqs import redrive
+from fairbox.testing.memory_sqs import redrive
 from fairbox.testing.sqs_trigger import SqsTrigger
 from fairbox_simulation.load.functions import _Queue
 from fairbox_simulation.load.threads import Threads

@@ -12,8 +12,8 @@ from botocore.exceptions import EndpointConnectionError
 from fairbox import Feed, Subscription, Topic
 from fairbox.doctor import aws
 from fairbox.doctor.aws import Aws, NotAnswered
-from fairbox.doctor.deployment import Deployment
 from fairbox.doctor.examination import checks, examine
+from fairbox.doctor.examined_deployment import Deployment
 from fairbox.errors import InvalidInput
 from fairbox.settings import Settings
 from fairbox.testing.application import FEEDS, OUTBOX

@@ -21,7 +21,7 @@ from fairbox.destinations import make_clients
 from fairbox.dispatch.ports import Doorbell
 from fairbox.errors import FairboxError
 from fairbox.model.ids import IdGenerator
-from fairbox.runtime import application as wiring
+from fairbox.runtime import function_application as wiring
 from fairbox.runtime.time_limit import LAST_CALL_SECONDS
 from fairbox.sdk.clients import make_client
 

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fairbox.cli.app import app
+from fairbox.cli.command_line import app
 from fairbox.errors import Unavailable
 from fairbox.settings import Settings
 from fairbox.testing import ManualClock

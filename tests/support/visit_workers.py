@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from fairbox.aws.sqs_doorbells import SqsDoorbells
     from fairbox.dispatch.sending.sender import Begin, Finish
-    from fairbox.testing.clock import ManualClock
+    from fairbox.testing.manual_clock import ManualClock
     from fairbox.testing.memory import MemoryDynamoDB
     from fairbox.testing.sqs_trigger import Record
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 from fairbox.aws.doorbell_records import answer_doorbells
 from fairbox.aws.sqs_doorbells import decode
 from fairbox.dispatch.dispatcher import Dispatcher
-from fairbox.dispatch.maintenance.sweep import Sweep
-from fairbox.dispatch.relay import Relay
+from fairbox.dispatch.maintenance.shard_sweep import Sweep
+from fairbox.dispatch.record_relay import Relay
 from fairbox.dispatch.visits import Visits
 from fairbox.errors import FairboxError
 from fairbox.tables.stored_messages import SIZE
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from fairbox.aws.sqs_doorbells import SqsDoorbells
     from fairbox.testing.application import MemoryApplication
-    from fairbox.testing.clock import ManualClock
-    from fairbox.testing.sqs import MemorySqs
+    from fairbox.testing.manual_clock import ManualClock
+    from fairbox.testing.memory_sqs import MemorySqs
     from fairbox.testing.sqs_queue import MemoryQueue
 
     from fairbox_simulation.load.threads import Threads

@@ -6,7 +6,7 @@ import heapq
 from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol
 
-from fairbox.testing.clock import ManualClock
+from fairbox.testing.manual_clock import ManualClock
 from greenlet import getcurrent, greenlet
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from fairbox.dispatch.ports import Doorbell
 from fairbox.model.clock import milliseconds
 from fairbox.testing import ManualClock
 from fairbox.testing.doorbell_queues import DoorbellQueues
-from fairbox.testing.sqs import SqsFaults
+from fairbox.testing.memory_sqs import SqsFaults
 
 SKEW = 0.49
 LATEST = 6.0

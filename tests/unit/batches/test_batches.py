@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fairbox import BatchEnded, Batches, BatchSealed
-from fairbox.batches.context import CASCADE_TRIES
+from fairbox.batches.batch_parts import CASCADE_TRIES
 from fairbox.batches.models import COMPLETED_TOPIC, ORPHANED_TOPIC, LeafKey
 from fairbox.errors import NotConfigured, UnknownBatch, UnknownTopic
 from fairbox.settings import Settings

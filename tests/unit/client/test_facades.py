@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from fairbox import Batches, Message, Outbox, Queue, Topic
 from fairbox.client.batch_context import BatchPart
-from fairbox.client.context import OutboxPart
+from fairbox.client.outbox_context import OutboxPart
 from fairbox.client.queue_context import QueuePart
 from fairbox.testing.application import MemoryApplication
 

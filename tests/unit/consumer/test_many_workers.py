@@ -10,9 +10,9 @@ import pytest
 from fairbox import StaleReceipt, Throttled
 from fairbox.consumer.consumer import Consumer
 from fairbox.consumer.counts import ConsumerCounts, Counts, EventLog
+from fairbox.consumer.handler_outcomes import ACK, Outcome
 from fairbox.consumer.in_flight import InFlight
 from fairbox.consumer.options import Limits
-from fairbox.consumer.outcomes import ACK, Outcome
 from fairbox.consumer.worker_steps import WorkerSteps
 from fairbox.errors import InvalidInput
 from fairbox.testing import ManualClock

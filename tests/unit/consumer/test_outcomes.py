@@ -10,7 +10,7 @@ import pytest
 from fairbox import InvalidInput, RetryPolicy
 from fairbox.consumer.consumer import Consumer
 from fairbox.consumer.counts import ConsumerCounts
-from fairbox.consumer.outcomes import MAX_REASON_BYTES, Dead, Retry
+from fairbox.consumer.handler_outcomes import MAX_REASON_BYTES, Dead, Retry
 from fairbox.testing import ManualClock
 
 from tests.support.scripted_queue import Lines, ScriptedQueue

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from fairbox import Throttled, TopicIsPushed, Unavailable
 from fairbox.consumer.counts import ConsumerCounts, Counts, EventLog
+from fairbox.consumer.handler_outcomes import ACK, Outcome
 from fairbox.consumer.in_flight import InFlight
 from fairbox.consumer.options import Limits
-from fairbox.consumer.outcomes import ACK, Outcome
 from fairbox.consumer.worker_steps import WorkerSteps
 from fairbox.testing import ManualClock
 

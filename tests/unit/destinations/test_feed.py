@@ -11,7 +11,7 @@ from fairbox import BodyTooLarge, Feed, InvalidInput, Message, RetryPolicy, Subs
 from fairbox.destinations import DestinationFactory
 from fairbox.destinations.feed import PublishedFeed
 from fairbox.dispatch.ports import TAKEN, Outcome
-from fairbox.model.feeds import MAX_BODY
+from fairbox.model.feed_types import MAX_BODY
 from fairbox.tables.calls import Calls
 from fairbox.tables.feed_topics import FeedTopics
 from fairbox.tables.stored_messages import Offloaded

@@ -16,7 +16,7 @@ from fairbox.tables.keys import message_key
 from fairbox.tables.message_failures import LEAST_TEXT, bare, fitted
 from fairbox.tables.stored_messages import Failure, SubscriptionState, read_message, states_value
 from fairbox.testing.application import DELIVERIES, OUTBOX
-from fairbox.testing.tables import MAX_ITEM
+from fairbox.testing.memory_tables import MAX_ITEM
 
 from tests.support.application import App
 

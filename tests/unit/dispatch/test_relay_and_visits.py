@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from fairbox import Message
 from fairbox.dispatch.ports import TAKEN, Doorbell, Outcome
-from fairbox.dispatch.relay import QUANTUM_MESSAGES, Relay
+from fairbox.dispatch.record_relay import QUANTUM_MESSAGES, Relay
 from fairbox.tables.stored_messages import RAW, REASON
 
 from tests.support.application import REFUSED, App

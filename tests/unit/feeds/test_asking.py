@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from fairbox import Feed
 from fairbox.feeds.asking import Asking
-from fairbox.feeds.requests import Requests
+from fairbox.feeds.feed_requests import Requests
 from fairbox.tables.calls import Calls
 from fairbox.tables.feed_connections import Connection, FeedConnections
 from fairbox.tables.feed_leases import LEASE_SECONDS

@@ -17,7 +17,7 @@ from tests.support.interleavings import Interleavings, Local
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from fairbox.model.feeds import Kind
+    from fairbox.model.feed_types import Kind
 
 TABLE = "feeds"
 TOPIC = "f/k"

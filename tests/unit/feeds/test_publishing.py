@@ -18,10 +18,10 @@ from fairbox import (
     Throttled,
     Unreadable,
 )
-from fairbox.feeds.messages import bundles_of, text_of
+from fairbox.feeds.feed_messages import bundles_of, text_of
 from fairbox.settings import Settings
 from fairbox.tables import feed_connections as connections
-from fairbox.tables import feed_topics, feeds
+from fairbox.tables import feed_rows, feed_topics
 from fairbox.tables.keys import key
 from fairbox.testing import CostMeter, Fault, FaultyDynamoDB
 from fairbox.testing.application import FEEDS, MemoryApplication
@@ -29,7 +29,7 @@ from fairbox.testing.application import FEEDS, MemoryApplication
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fairbox.model.feeds import Kind
+    from fairbox.model.feed_types import Kind
 
 TICK = (
     b'{"symbol":"BTC-EUR","side":"buy","price":"64012.35","size":"0.00412","maker":"0198f3a2",'
@@ -218,7 +218,7 @@ BUNDLE = feed_topics.Bundle(1, 2, ("a" * 600, "b"), 5)
 HEAD = feed_topics.to_item("f/k", "!", BUNDLE)
 CLIENT = connections.Connection("u7", frozenset({"f/*"}), frozenset({"f/k"}))
 ROWS: list[tuple[Callable[[dict[str, Any]], Any], dict[str, Any], Any]] = [
-    (lambda item: feeds.of_item("f", item), feeds.to_item(FEED), FEED),
+    (lambda item: feed_rows.of_item("f", item), feed_rows.to_item(FEED), FEED),
     (feed_topics.of_item, HEAD, BUNDLE),
     (feed_topics.acknowledged_of, key("t#f/k", "!a") | {"n": {"N": "3"}}, 3),
     (connections.of_item, connections.to_item(key("c#0", "c"), CLIENT, 9), CLIENT),
@@ -244,9 +244,9 @@ def test_a_bundle_that_lacks_a_part_is_not_read(change: dict[str, Any]) -> None:
 
 
 def test_a_number_that_a_row_does_not_have_yet_has_its_default() -> None:
-    row = feeds.to_item(Feed("f", "ring", size=9))
+    row = feed_rows.to_item(Feed("f", "ring", size=9))
     del row["history"]
-    assert feeds.of_item("f", row) == Feed("f", "ring", size=9)
+    assert feed_rows.of_item("f", row) == Feed("f", "ring", size=9)
 
 
 def test_who_changes_a_feed_follows_it_at_once() -> None:

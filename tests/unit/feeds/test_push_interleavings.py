@@ -13,16 +13,16 @@ from fairbox.aws.feed_sockets import FeedSockets
 from fairbox.client.feed_positions import FeedPositions
 from fairbox.dispatch.parallel import one_by_one
 from fairbox.feeds.asking import Asking
+from fairbox.feeds.feed_requests import Requests
 from fairbox.feeds.posting import Posting
 from fairbox.feeds.pushing import Pushing
-from fairbox.feeds.requests import Requests
 from fairbox.feeds.ringing import Doorbell, Ringing
 from fairbox.tables.calls import Calls
 from fairbox.tables.definitions import feeds_definition
 from fairbox.tables.feed_connections import Connection, FeedConnections
 from fairbox.tables.feed_leases import FeedLeases
+from fairbox.tables.feed_rows import FeedRows
 from fairbox.tables.feed_topics import FeedTopics, acknowledged_of
-from fairbox.tables.feeds import FeedRows
 from fairbox.testing import ManualClock, MemoryDynamoDB
 
 from tests.support.interleavings import Interleavings, Local, Report
@@ -30,7 +30,7 @@ from tests.support.interleavings import Interleavings, Local, Report
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fairbox.model.feeds import Kind
+    from fairbox.model.feed_types import Kind
 
 TABLE, TOPIC, CLIENT = "feeds", "f/k", "c1"
 WINDOW = 16

@@ -12,20 +12,20 @@ from fairbox import Feed, Unavailable
 from fairbox.aws.feed_sockets import FeedSockets
 from fairbox.dispatch.parallel import one_by_one
 from fairbox.feeds.asking import Asking
+from fairbox.feeds.feed_requests import Requests
 from fairbox.feeds.posting import RETRY_SECONDS, TICK_SECONDS, Posting
 from fairbox.feeds.pushing import LATE_SECONDS, OUTAGE, OUTAGE_TRIES, Pushed, Pushing
-from fairbox.feeds.requests import Requests
 from fairbox.feeds.ringing import DOORBELL_BYTES, Doorbell, Ringing, decode
-from fairbox.model.feeds import MAX_BODY
+from fairbox.model.feed_types import MAX_BODY
 from fairbox.tables.calls import Calls
 from fairbox.tables.feed_connections import Connection, FeedConnections
 from fairbox.tables.feed_leases import LEASE_SECONDS, FeedLeases
+from fairbox.tables.feed_rows import FeedRows
 from fairbox.tables.feed_topics import FeedTopics
-from fairbox.tables.feeds import FeedRows
 from fairbox.tables.keys import key
 from fairbox.testing import CostMeter
 from fairbox.testing.application import FEEDS, MemoryApplication
-from fairbox.testing.sqs import MemorySqs
+from fairbox.testing.memory_sqs import MemorySqs
 from fairbox.testing.sqs_trigger import SqsTrigger
 
 from tests.support.feed_sockets import TIMEOUT, FakeSockets

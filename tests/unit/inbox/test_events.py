@@ -12,7 +12,7 @@ import pytest
 from fairbox.errors import InvalidInput, NotConfigured
 from fairbox.inbox import Event, Inbox
 from fairbox.model.ids import new_id
-from fairbox.model.signatures import parse_secret, signed_headers
+from fairbox.model.webhook_signatures import parse_secret, signed_headers
 from fairbox.tables.stored_messages import Offloaded
 
 from tests.support import lambda_events

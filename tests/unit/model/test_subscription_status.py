@@ -26,7 +26,7 @@ from fairbox.model.subscription_status import (
 from fairbox.model.topics import Subscription, Topic, TopicState
 from fairbox.tables.circuits import read_status, status_attributes
 from fairbox.tables.stored_messages import StoredMessage, SubscriptionState
-from fairbox.testing.clock import ManualClock
+from fairbox.testing.manual_clock import ManualClock
 from hypothesis import given
 from hypothesis import strategies as st
 

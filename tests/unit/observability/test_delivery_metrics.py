@@ -12,7 +12,7 @@ from fairbox.model.subscription_status import CircuitEvent
 from fairbox.observability import metrics as names
 from fairbox.observability.delivery_metrics import DeliveryMetrics, log_circuits, write_metrics
 from fairbox.observability.metrics import Metrics
-from fairbox.testing.clock import ManualClock
+from fairbox.testing.manual_clock import ManualClock
 
 from local.functions.logs import metric_data
 from tests.support.application import App

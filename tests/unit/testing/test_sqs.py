@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 from fairbox.testing import ManualClock, sqs_queue
-from fairbox.testing.sqs import MemorySqs, SqsFaults
+from fairbox.testing.memory_sqs import MemorySqs, SqsFaults
 
 FIFO = {"FifoQueue": "true"}
 

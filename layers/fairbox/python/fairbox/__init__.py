@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from fairbox.consumer.consumer import Consumer
     from fairbox.consumer.counts import ConsumerCounts
     from fairbox.consumer.group import Consumers
-    from fairbox.consumer.outcomes import Dead, Retry
+    from fairbox.consumer.handler_outcomes import Dead, Retry
     from fairbox.errors import (
         BatchBusy,
         BatchEnded,
@@ -70,7 +70,7 @@ if TYPE_CHECKING:
         UnknownTopic,
         Unreadable,
     )
-    from fairbox.model.feeds import Feed, FeedTopic
+    from fairbox.model.feed_types import Feed, FeedTopic
     from fairbox.model.messages import Message, MessageRef
     from fairbox.model.received_messages import Received
     from fairbox.model.topics import Partition, RetryPolicy, Subscription, Topic
@@ -172,15 +172,15 @@ _HOMES: Final = {
     "Consumer": "consumer.consumer",
     "ConsumerCounts": "consumer.counts",
     "Consumers": "consumer.group",
-    "Dead": "consumer.outcomes",
+    "Dead": "consumer.handler_outcomes",
     "DeadLetter": "tables.dead_letters",
     "Delivery": "tables.ledger",
     "ErasureResult": "client.erasure",
     "FailedItem": "batches.results",
-    "Feed": "model.feeds",
+    "Feed": "model.feed_types",
     "FeedClient": "client.feed_client",
     "FeedMessage": "client.feed_positions",
-    "FeedTopic": "model.feeds",
+    "FeedTopic": "model.feed_types",
     "FeedUpdate": "client.feed_positions",
     "Feeds": "client.feeds",
     "Group": "batches.results",
@@ -204,7 +204,7 @@ _HOMES: Final = {
     "Received": "model.received_messages",
     "RedriveResult": "client.redrive",
     "ResizeResult": "client.topic_resize",
-    "Retry": "consumer.outcomes",
+    "Retry": "consumer.handler_outcomes",
     "RetryPolicy": "model.topics",
     "RowImport": "client.row_import",
     "RowLayout": "tables.row_layouts",

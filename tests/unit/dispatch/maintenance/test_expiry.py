@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 from fairbox import MessageRef, Received, RetryPolicy, StaleReceipt, Subscription, TopicConflict
 from fairbox.dispatch.maintenance.expiry import Expiry
-from fairbox.dispatch.maintenance.sweep import Sweep
+from fairbox.dispatch.maintenance.shard_sweep import Sweep
 from fairbox.model.topics import EXPIRY_MARGIN_MS, Topic
 from fairbox.tables.expiries import Expiries
 from fairbox.testing import Fault

@@ -10,7 +10,7 @@ import pytest
 from fairbox.dispatch.doubt import doubt
 from fairbox.dispatch.maintenance.epoch_retirement import Retiring
 from fairbox.dispatch.maintenance.recount import Recounts
-from fairbox.dispatch.maintenance.repair import LONGEST_WAIT_SECONDS
+from fairbox.dispatch.maintenance.repair_scan import LONGEST_WAIT_SECONDS
 from fairbox.errors import NewerVersion, NotConfigured, Unavailable, Unreadable
 from fairbox.tables import repair_cursor
 from fairbox.tables.shard_rows import NEVER_MS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from fairbox.dispatch.maintenance.sweep import Sweep
+from fairbox.dispatch.maintenance.shard_sweep import Sweep
 from fairbox.dispatch.ports import TAKEN, Outcome
 from fairbox.tables.shard_rows import ShardRow
 from fairbox.tables.stored_messages import read_message

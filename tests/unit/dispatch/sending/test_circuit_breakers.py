@@ -11,7 +11,7 @@ import pytest
 from fairbox import RetryPolicy, Subscription
 from fairbox.dispatch.dispatcher import Dispatcher
 from fairbox.dispatch.ports import TAKEN, Limits, Outcome
-from fairbox.dispatch.relay import Relay
+from fairbox.dispatch.record_relay import Relay
 from fairbox.model.subscription_status import FAILURES_TO_OPEN, NEW
 from fairbox.tables.circuits import STANDING, STANDING_VERSION
 from fairbox.tables.stored_messages import read_message

@@ -21,7 +21,7 @@ from fairbox.tables.calls import tries_until
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from fairbox.api.context import Api
+    from fairbox.api.api_context import Api
     from fairbox.api.route import Answer, Route
     from fairbox.model.clock import Clock
 

@@ -37,7 +37,7 @@ from fairbox.problems import FieldError, Refusal
 if TYPE_CHECKING:
     from typing import NoReturn
 
-    from fairbox.api.context import Api
+    from fairbox.api.api_context import Api
     from fairbox.api.request import Request
     from fairbox.batches.results import AckResult, Batch, Progress
 

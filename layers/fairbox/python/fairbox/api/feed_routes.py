@@ -18,11 +18,11 @@ from fairbox.api.request import checked
 from fairbox.api.route import Answer, Route
 from fairbox.errors import UnknownFeed
 from fairbox.feeds.tokens import MAX_TTL
-from fairbox.model.feeds import MAX_TOPICS, NUMBERS, RANGES, Feed, Kind
+from fairbox.model.feed_types import MAX_TOPICS, NUMBERS, RANGES, Feed, Kind
 from fairbox.problems import Refusal
 
 if TYPE_CHECKING:
-    from fairbox.api.context import Api
+    from fairbox.api.api_context import Api
     from fairbox.api.request import Request
     from fairbox.client.feeds import Feeds
 

@@ -10,7 +10,7 @@ from fairbox.api import routes
 from fairbox.api.route import Answer, Route
 
 if TYPE_CHECKING:
-    from fairbox.api.context import Api
+    from fairbox.api.api_context import Api
     from fairbox.api.request import Request
 
 

@@ -25,7 +25,7 @@ from fairbox.model.messages import MessageRef, check_topic
 from fairbox.problems import malformed
 
 if TYPE_CHECKING:
-    from fairbox.api.context import Api
+    from fairbox.api.api_context import Api
     from fairbox.api.request import Request
 
 _FILTERS: Final = ("subscription", "reason", "partition_key", "died_from", "died_until")

@@ -29,7 +29,7 @@ from fairbox.problems import FieldError, Refusal
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from fairbox.api.context import Api
+    from fairbox.api.api_context import Api
     from fairbox.api.models import Encoding
     from fairbox.api.request import Request
     from fairbox.model.received_messages import Received

@@ -14,7 +14,7 @@ from fairbox.model.messages import check_topic
 from fairbox.model.sharding import MAX_SHARDS
 
 if TYPE_CHECKING:
-    from fairbox.api.context import Api
+    from fairbox.api.api_context import Api
     from fairbox.api.request import Request
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
-    from fairbox.api.context import Api
+    from fairbox.api.api_context import Api
     from fairbox.api.request import Request
 
 

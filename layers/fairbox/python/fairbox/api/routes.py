@@ -29,7 +29,7 @@ from fairbox.problems import Refusal
 from fairbox.tables.dead_letters import read_dead
 
 if TYPE_CHECKING:
-    from fairbox.api.context import Api
+    from fairbox.api.api_context import Api
     from fairbox.api.models import MessageOut
     from fairbox.api.request import Request
 

@@ -7,7 +7,7 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from fairbox.batches.context import DAY_HOURS, WEEK_HOURS
+from fairbox.batches.batch_parts import DAY_HOURS, WEEK_HOURS
 from fairbox.batches.models import (
     MAX_GROUP_SIZE,
     MAX_GROUPS,
@@ -48,7 +48,7 @@ from fairbox.model.messages import check_text
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from fairbox.batches.context import Context
+    from fairbox.batches.batch_parts import Context
 
 SMALL_GROUPS: Final = 96  # with root, request and two nodes: one transaction
 CHUNK: Final = 99

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from fairbox.batches.context import CASCADE_TRIES, TRIES, WEEK_HOURS
+from fairbox.batches.batch_parts import CASCADE_TRIES, TRIES, WEEK_HOURS
 from fairbox.batches.models import (
     COMPLETED_TOPIC,
     Announcement,
@@ -30,7 +30,7 @@ from fairbox.model.ids import parse_item
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
-    from fairbox.batches.context import Context
+    from fairbox.batches.batch_parts import Context
     from fairbox.batches.models import Cause, Node, Root
 
 CHILD_SECONDS: Final = 24 * 3600

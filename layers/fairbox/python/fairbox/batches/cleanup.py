@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal
 
-from fairbox.batches.context import DAY_HOURS, WEEK_HOURS
+from fairbox.batches.batch_parts import DAY_HOURS, WEEK_HOURS
 from fairbox.batches.lifecycle import ERASE_GROUPS
 from fairbox.batches.models import ORPHANED_TOPIC, Change, LeafKey, hour_of
 from fairbox.batches.tree_reads import finished_hour, unfinished_groups, unfinished_nodes
@@ -15,11 +15,11 @@ from fairbox.model.ids import parse_item
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from fairbox.batches.batch_parts import Context
     from fairbox.batches.cascade import Cascade
-    from fairbox.batches.context import Context
     from fairbox.batches.lifecycle import Lifecycle
     from fairbox.batches.models import Emptied, Leaf, Node, Root
-    from fairbox.batches.progress import ProgressReader
+    from fairbox.batches.progress_reader import ProgressReader
     from fairbox.batches.results import Progress
     from fairbox.model.ids import ItemId
 

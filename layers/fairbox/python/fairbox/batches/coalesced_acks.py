@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from fairbox.batches.item_settlement import Outcome, item_texts, split_items
 from fairbox.batches.models import ones
-from fairbox.batches.settlement import Outcome, item_texts, split_items
 from fairbox.errors import FairboxError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from fairbox.batches.batch_parts import Context
     from fairbox.batches.cascade import Cascade
-    from fairbox.batches.context import Context
+    from fairbox.batches.item_settlement import Settlement
     from fairbox.batches.models import LeafKey
-    from fairbox.batches.settlement import Settlement
 
 PAGE: Final = 100
 """Leaves read at a time: one call, and no leaf waits long between its read and its write."""

@@ -6,16 +6,16 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Literal
 
-from fairbox.batches.context import DAY_HOURS, TRIES
+from fairbox.batches.batch_parts import DAY_HOURS, TRIES
 from fairbox.batches.models import FENCED, Announcement, Change, LeafKey, hour_of, node_of
-from fairbox.batches.progress import ProgressReader
+from fairbox.batches.progress_reader import ProgressReader
 from fairbox.batches.results import Batch
 from fairbox.batches.tree_reads import known_root
 from fairbox.errors import BatchBusy, BatchEnded
 
 if TYPE_CHECKING:
+    from fairbox.batches.batch_parts import Context
     from fairbox.batches.cascade import Cascade
-    from fairbox.batches.context import Context
     from fairbox.batches.models import Called, Root
     from fairbox.batches.results import Progress
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from fairbox.batches.batch_parts import Context
 from fairbox.batches.cascade import Cascade
-from fairbox.batches.context import Context
+from fairbox.batches.item_settlement import Settlement
 from fairbox.batches.models import LeafKey
-from fairbox.batches.settlement import Settlement
 from fairbox.errors import BatchBusy, BatchEnded, UnknownItems
 from fairbox.model.ids import IdGenerator, parse_item
 

@@ -12,7 +12,7 @@ from fairbox.batches.tree_reads import finished_hour, unfinished_groups, unfinis
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from fairbox.batches.context import Context
+    from fairbox.batches.batch_parts import Context
     from fairbox.batches.models import Root
 
 _ROOTS: Final = 100

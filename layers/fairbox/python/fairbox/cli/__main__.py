@@ -23,7 +23,7 @@ def main() -> None:
     _prepare_streams()
     try:
         # an interrupt while modules load ends as quietly as one later
-        from fairbox.cli.app import app  # noqa: PLC0415
+        from fairbox.cli.command_line import app  # noqa: PLC0415
 
         app()
     except KeyboardInterrupt:

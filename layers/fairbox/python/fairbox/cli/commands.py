@@ -10,7 +10,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from fairbox.cli.clients import EnvironmentClients, Opener
+from fairbox.cli.library_clients import EnvironmentClients, Opener
 from fairbox.cli.session import Session
 from fairbox.errors import FairboxError
 

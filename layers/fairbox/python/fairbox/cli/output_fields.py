@@ -8,7 +8,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from fairbox.model.feeds import NUMBERS
+from fairbox.model.feed_types import NUMBERS
 from fairbox.model.redaction import redacted_address
 from fairbox.model.subscription_status import NEW
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fairbox.client.receives import Receives
     from fairbox.client.redrive import RedriveResult
     from fairbox.client.topic_resize import EpochStatus, ResizeResult
-    from fairbox.model.feeds import Feed, FeedTopic
+    from fairbox.model.feed_types import Feed, FeedTopic
     from fairbox.model.messages import Message
     from fairbox.model.received_messages import Received
     from fairbox.model.subscription_status import SubscriptionStatus

@@ -28,7 +28,7 @@ from fairbox.problems import URN, refusal_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from fairbox.cli.clients import Clients
+    from fairbox.cli.library_clients import Clients
     from fairbox.client.batch_maintenance import BatchMaintenance
     from fairbox.client.batches import Batches
     from fairbox.client.feeds import Feeds

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from fairbox import Batches, Feeds, Outbox, Queue
-    from fairbox.cli.clients import Clients
+    from fairbox.cli.library_clients import Clients
     from fairbox.model.clock import Clock
     from fairbox.model.messages import MessageRef
     from fairbox.model.received_messages import Received

@@ -26,9 +26,9 @@ from fairbox.model.topics import Topic
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from fairbox.batches.item_settlement import Verb
     from fairbox.batches.models import Announcement, Root
     from fairbox.batches.results import AckResult, Batch, Group, Progress
-    from fairbox.batches.settlement import Verb
     from fairbox.client.outbox import Outbox
 
 

@@ -9,14 +9,14 @@ from fairbox.batches.batch_lists import BatchLists
 from fairbox.batches.cascade import Cascade
 from fairbox.batches.cleanup import Cleanup
 from fairbox.batches.item_pages import ItemPages
+from fairbox.batches.item_settlement import Settlement
 from fairbox.batches.lifecycle import Lifecycle
-from fairbox.batches.progress import ProgressReader
-from fairbox.batches.settlement import Settlement
+from fairbox.batches.progress_reader import ProgressReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from fairbox.batches.context import Context
+    from fairbox.batches.batch_parts import Context
     from fairbox.batches.models import Callbacks
     from fairbox.batches.ports import BatchStore
 

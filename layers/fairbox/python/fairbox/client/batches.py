@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.aws.deployed_settings import settings_with
-from fairbox.batches.context import Context
+from fairbox.batches.batch_parts import Context
 from fairbox.batches.models import COMPLETED_TOPIC, ORPHANED_TOPIC
 from fairbox.client.batch_callbacks import resolve_callbacks
 from fairbox.client.batch_changes import BatchChanges, OutboxAnnouncer

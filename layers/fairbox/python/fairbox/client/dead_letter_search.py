@@ -14,7 +14,7 @@ from fairbox.tables.dead_letters import read_dead
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from fairbox.client.context import OutboxContext
+    from fairbox.client.outbox_context import OutboxContext
     from fairbox.model.topics import TopicState
     from fairbox.tables.dead_letters import DeadLetter
     from fairbox.tables.tables import Tables

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from fairbox.client.context import OutboxPart
+from fairbox.client.outbox_context import OutboxPart
 from fairbox.client.reading import age_ms, check_limit
 from fairbox.dispatch.ports import Doorbell
 from fairbox.dispatch.visit_steps import FROM_HEAD

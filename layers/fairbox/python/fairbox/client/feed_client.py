@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fairbox.client.feed_positions import FeedPositions
 from fairbox.errors import FeedRefused, InvalidInput, Throttled, Unavailable
 from fairbox.model.clock import SystemClock
-from fairbox.model.feeds import SUBPROTOCOL
+from fairbox.model.feed_types import SUBPROTOCOL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

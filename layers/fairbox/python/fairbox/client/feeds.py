@@ -8,26 +8,26 @@ from typing import TYPE_CHECKING, Any, Final
 from fairbox.aws.deployed_settings import settings_with
 from fairbox.aws.token_keys import SecretKeys
 from fairbox.errors import FairboxError, InvalidInput, MessagesNotWritten, NotConfigured
-from fairbox.feeds.messages import text_of
-from fairbox.feeds.publishing import Publishing
+from fairbox.feeds.feed_messages import text_of
+from fairbox.feeds.feed_publishing import Publishing
 from fairbox.feeds.tokens import make_token
 from fairbox.model.clock import SystemClock
-from fairbox.model.feeds import FeedTopic, feed_topic
+from fairbox.model.feed_types import FeedTopic, feed_topic
 from fairbox.model.ids import IdGenerator
 from fairbox.model.messages import check_topic
 from fairbox.sdk.clients import make_client
 from fairbox.settings import FEEDS_SECRET, FEEDS_TABLE
 from fairbox.tables.calls import Calls
 from fairbox.tables.feed_leases import FeedLeases
+from fairbox.tables.feed_rows import FeedRows
 from fairbox.tables.feed_topics import FeedTopics
-from fairbox.tables.feeds import FeedRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from fairbox.feeds.tokens import TokenKeys
     from fairbox.model.clock import Clock
-    from fairbox.model.feeds import Feed
+    from fairbox.model.feed_types import Feed
     from fairbox.settings import Settings
 
 JSON: Final = "application/json"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from fairbox.client.context import OutboxPart
+from fairbox.client.outbox_context import OutboxPart
 from fairbox.errors import InvalidInput, UnknownTopic, Unreadable
 from fairbox.model.epochs import belongs
 from fairbox.tables.message_edits import Edits

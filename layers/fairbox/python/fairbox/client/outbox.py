@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 from fairbox.aws.deployed_settings import settings_with
 from fairbox.aws.s3_bodies import S3Bodies
 from fairbox.aws.sqs_doorbells import SqsDoorbells
-from fairbox.client.context import OutboxContext
 from fairbox.client.delivery import ManualDelivery
 from fairbox.client.misplaced_messages import MisplacedMessages
+from fairbox.client.outbox_context import OutboxContext
 from fairbox.client.publishing import MessagePublication
 from fairbox.client.purge import DeadLetterPurge
 from fairbox.client.queue_resize import QueueResize

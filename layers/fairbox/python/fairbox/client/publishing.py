@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from fairbox.client.body_limits import SMALL, too_large
-from fairbox.client.context import OutboxPart
+from fairbox.client.outbox_context import OutboxPart
+from fairbox.client.topic_body_limits import SMALL, too_large
 from fairbox.client.transaction_refusals import MAX_TOKEN, actions_of, told
 from fairbox.errors import FairboxError, InvalidInput, TopicConflict
 from fairbox.model.epochs import ref_of
@@ -16,7 +16,7 @@ from fairbox.tables.message_inserts import MAX_TRANSACTION, NewMessage
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from fairbox.client.context import OutboxContext
+    from fairbox.client.outbox_context import OutboxContext
     from fairbox.model.messages import Message, MessageRef
 
 

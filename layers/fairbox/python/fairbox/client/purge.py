@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from fairbox.client.context import OutboxPart
 from fairbox.client.dead_letter_search import chooses, find_dead_letters
 from fairbox.client.message_pages import MAX_PAGE
+from fairbox.client.outbox_context import OutboxPart
 from fairbox.client.reading import check_limit
 from fairbox.errors import MessagesNotFound
 from fairbox.queue.models import check_reason

@@ -11,8 +11,8 @@ from fairbox.queue.hint_cache import HintCache
 from fairbox.queue.ordered import OrderedReceive
 from fairbox.queue.ordered_settlement import OrderedSettlement
 from fairbox.queue.rounds import Rounds
-from fairbox.queue.settlement import UnorderedSettlement, checks_of
 from fairbox.queue.unordered import UnorderedReceive
+from fairbox.queue.unordered_settlement import UnorderedSettlement, checks_of
 from fairbox.tables.hints import RECEIVES_CHECK_MS
 from fairbox.tables.message_edits import Edits
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from fairbox.client.context import OutboxPart
+from fairbox.client.outbox_context import OutboxPart
 from fairbox.errors import InvalidInput, ResizeUnderway, TopicConflict, TopicIsPushed
 from fairbox.model.epochs import (
     ANNOUNCE_MS,

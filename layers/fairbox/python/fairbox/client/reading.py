@@ -9,7 +9,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from fairbox.client import message_pages
-from fairbox.client.context import OutboxPart
+from fairbox.client.outbox_context import OutboxPart
 from fairbox.client.receives import MessageReceives
 from fairbox.errors import InvalidInput, MessagesNotFound, Unreadable
 from fairbox.model.ids import bound_of

@@ -6,10 +6,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from fairbox.client.context import OutboxPart
 from fairbox.client.dead_letter_content import Content
 from fairbox.client.dead_letter_search import chooses, find_dead_letters
 from fairbox.client.message_pages import MAX_PAGE
+from fairbox.client.outbox_context import OutboxPart
 from fairbox.client.reading import check_limit
 from fairbox.errors import (
     BatchBusy,

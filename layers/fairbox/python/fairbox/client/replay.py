@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from fairbox.client.context import OutboxPart
+from fairbox.client.outbox_context import OutboxPart
 from fairbox.client.publishing import place_all
 from fairbox.errors import InvalidInput, Unavailable
 from fairbox.model.messages import MessageRef

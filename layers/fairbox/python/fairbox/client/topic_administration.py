@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from fairbox.client.context import OutboxPart
+from fairbox.client.outbox_context import OutboxPart
 from fairbox.dispatch.sending.circuit_follow_up import waking_bells
 from fairbox.errors import (
     InvalidInput,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from fairbox.client.context import OutboxPart
+from fairbox.client.outbox_context import OutboxPart
 from fairbox.errors import TopicConflict, UnknownTopic
 from fairbox.tables.hints import hint_keys
 from fairbox.tables.topic_rows import PRODUCER_COPY_SECONDS

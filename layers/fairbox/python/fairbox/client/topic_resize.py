@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from fairbox.client.context import OutboxPart
+from fairbox.client.outbox_context import OutboxPart
 from fairbox.errors import ResizeUnderway, TopicConflict
 from fairbox.model.epochs import ANNOUNCE_MS, MAX_EPOCHS, announced, phase_of, underway
 from fairbox.model.topics import check_shards

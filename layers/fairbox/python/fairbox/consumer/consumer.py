@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from fairbox.consumer.coroutines import CLEANUP_SECONDS, HandlerLoop, over_limit
 from fairbox.consumer.counts import ConsumerCounts, ConsumerMetrics, Counts, EventLog
+from fairbox.consumer.handler_outcomes import Outcome, check_handler, failure, handle
 from fairbox.consumer.in_flight import InFlight
 from fairbox.consumer.lifetime import Lifetime
 from fairbox.consumer.options import TICK_SECONDS, Limits, next_order, on_signals
-from fairbox.consumer.outcomes import Outcome, check_handler, failure, handle
 from fairbox.consumer.rate_limit import RateLimit
 from fairbox.consumer.turnstile import Turnstile
 from fairbox.consumer.worker_steps import WorkerSteps

@@ -13,8 +13,8 @@ from fairbox.observability.metrics import ACKED, DEAD, GIVEN_BACK, LOST_RECEIPTS
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from fairbox.consumer.handler_outcomes import Outcome
     from fairbox.consumer.in_flight_message import InFlightMessage
-    from fairbox.consumer.outcomes import Outcome
     from fairbox.consumer.ports import Figures, Log, Source
     from fairbox.model.topics import Partition
 

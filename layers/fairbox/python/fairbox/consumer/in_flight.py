@@ -8,15 +8,15 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING
 
+from fairbox.consumer.handler_outcomes import RELEASE
 from fairbox.consumer.heartbeats import Heartbeats
 from fairbox.consumer.in_flight_message import InFlightMessage
-from fairbox.consumer.outcomes import RELEASE
 from fairbox.consumer.unsettled import Unsettled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fairbox.consumer.outcomes import Outcome
+    from fairbox.consumer.handler_outcomes import Outcome
     from fairbox.model.received_messages import Received
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from fairbox.consumer.outcomes import Outcome
+    from fairbox.consumer.handler_outcomes import Outcome
     from fairbox.model.received_messages import Received
 
 

@@ -6,9 +6,9 @@ import math
 from typing import TYPE_CHECKING, Final
 
 from fairbox.consumer.extension import Extension
+from fairbox.consumer.handler_outcomes import Outcome
 from fairbox.consumer.options import ORDERED_CALL_SIZE
-from fairbox.consumer.outcomes import Outcome
-from fairbox.consumer.settlement import Settlement
+from fairbox.consumer.settler import Settlement
 from fairbox.errors import Throttled, Unavailable
 
 if TYPE_CHECKING:

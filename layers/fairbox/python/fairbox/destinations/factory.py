@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Sequence
 
-    from fairbox.destinations.clients import Clients
+    from fairbox.destinations.bounded_clients import Clients
     from fairbox.destinations.feed import PublishMany
     from fairbox.destinations.outbound import IdleConnections
     from fairbox.dispatch.ports import Destination, Outcome

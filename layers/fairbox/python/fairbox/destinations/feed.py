@@ -20,7 +20,7 @@ from fairbox.errors import (
     Unavailable,
     UnknownFeed,
 )
-from fairbox.model.feeds import BUNDLE_MESSAGES, MAX_BODY
+from fairbox.model.feed_types import BUNDLE_MESSAGES, MAX_BODY
 from fairbox.model.messages import check_topic
 
 if TYPE_CHECKING:

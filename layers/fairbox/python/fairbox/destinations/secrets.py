@@ -10,13 +10,13 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from fairbox.errors import InvalidInput, NotConfigured, Unavailable
 from fairbox.model.regions import region_of
-from fairbox.model.signatures import parse_secret
+from fairbox.model.webhook_signatures import parse_secret
 from fairbox.settings import WEBHOOK_SECRETS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from fairbox.destinations.clients import Clients
+    from fairbox.destinations.bounded_clients import Clients
     from fairbox.model.clock import Clock
     from fairbox.model.topics import Subscription
 

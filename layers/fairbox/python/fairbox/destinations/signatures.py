@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from fairbox.model.signatures import parse_secret, signed_headers
+from fairbox.model.webhook_signatures import parse_secret, signed_headers
 
 __all__ = ["parse_secret", "signed_headers"]

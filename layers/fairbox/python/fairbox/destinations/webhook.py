@@ -16,7 +16,7 @@ from fairbox.dispatch.ports import TAKEN, Limits, Outcome
 from fairbox.errors import FairboxError, NotConfigured
 from fairbox.model.messages import MAX_BODY_BYTES, MAX_HEADERS_BYTES
 from fairbox.model.redaction import MAX_SEARCHED, redacted_text
-from fairbox.model.signatures import signed_headers
+from fairbox.model.webhook_signatures import signed_headers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.doctor.aws import NotAnswered
-from fairbox.doctor.deployment import ALARM
+from fairbox.doctor.examined_deployment import ALARM
 from fairbox.doctor.findings import Reporter, check
 from fairbox.doctor.functions import STREAMS
 from fairbox.observability.metrics import OLDEST_AGE, SERVICE
@@ -14,7 +14,7 @@ from fairbox.observability.metrics import OLDEST_AGE, SERVICE
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from fairbox.doctor.deployment import Deployment
+    from fairbox.doctor.examined_deployment import Deployment
     from fairbox.doctor.findings import Finding
 
 BEHIND_MS: Final = 60_000

@@ -12,7 +12,7 @@ from fairbox.settings import ARCHIVE_STREAM
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from fairbox.doctor.deployment import Deployment
+    from fairbox.doctor.examined_deployment import Deployment
     from fairbox.doctor.findings import Finding
 
 MARKING: Final = "mark_delivered"

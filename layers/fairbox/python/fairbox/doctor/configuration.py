@@ -14,7 +14,7 @@ from fairbox.settings import WEBHOOK_SECRETS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from fairbox.doctor.deployment import Deployment
+    from fairbox.doctor.examined_deployment import Deployment
     from fairbox.doctor.findings import Finding
 
 DELETING_MS: Final = 3_600_000

@@ -10,7 +10,7 @@ from fairbox.doctor.aws import NotAnswered
 from fairbox.errors import FAILED, NewerVersion
 
 if TYPE_CHECKING:
-    from fairbox.doctor.deployment import Deployment
+    from fairbox.doctor.examined_deployment import Deployment
 
 T = TypeVar("T")
 Status = Literal["ok", "warn", "fail", "not checked"]

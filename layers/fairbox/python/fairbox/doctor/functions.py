@@ -6,14 +6,14 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.doctor.aws import Missing
-from fairbox.doctor.deployment import DELIVERY, RULE
+from fairbox.doctor.examined_deployment import DELIVERY, RULE
 from fairbox.doctor.findings import Reporter, check, each
 from fairbox.model.versions import VERSION_OUTPUT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from fairbox.doctor.deployment import Deployment, Function, Resource
+    from fairbox.doctor.examined_deployment import Deployment, Function, Resource
     from fairbox.doctor.findings import Finding
 
 RUNTIME: Final = "python3.13"

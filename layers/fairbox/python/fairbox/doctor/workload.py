@@ -12,7 +12,7 @@ from fairbox.tables.keys import PK, parse_lane_pk, shard_key
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from fairbox.doctor.deployment import Deployment
+    from fairbox.doctor.examined_deployment import Deployment
     from fairbox.doctor.findings import Finding
     from fairbox.tables.shard_rows import ShardRow
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from fairbox.model.feeds import Kind
+    from fairbox.model.feed_types import Kind
 
 Code = Literal["bad_request", "not_allowed", "unknown_feed", "too_many_topics", "reconnect"]
 

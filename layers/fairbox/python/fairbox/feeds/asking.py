@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Final
 
 from fairbox.errors import InvalidInput, UnknownFeed
 from fairbox.feeds.answers import Entry, Refusal, answer
-from fairbox.feeds.messages import BUNDLE_BYTES, sent_bytes
-from fairbox.model.feeds import MAX_NUMBER, MAX_TOPICS, is_number, split_topic
+from fairbox.feeds.feed_messages import BUNDLE_BYTES, sent_bytes
+from fairbox.model.feed_types import MAX_NUMBER, MAX_TOPICS, is_number, split_topic
 from fairbox.tables.feed_leases import FeedLeases, lease_sk
+from fairbox.tables.feed_rows import FeedRows
 from fairbox.tables.feed_topics import FeedTopics
-from fairbox.tables.feeds import FeedRows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from fairbox.model.feeds import Feed
+    from fairbox.model.feed_types import Feed
     from fairbox.tables.calls import Calls
     from fairbox.tables.feed_connections import Connection, FeedConnections
     from fairbox.tables.feed_topics import Bundle, TopicState

@@ -9,8 +9,8 @@ from fairbox.dispatch.fair import Pending, Work
 from fairbox.dispatch.ports import Limits
 from fairbox.feeds.answers import Entry, frame
 from fairbox.feeds.asking import ANSWER_BYTES
-from fairbox.feeds.messages import BUNDLE_BYTES, sent_bytes
-from fairbox.model.feeds import BUNDLE_MESSAGES
+from fairbox.feeds.feed_messages import BUNDLE_BYTES, sent_bytes
+from fairbox.model.feed_types import BUNDLE_MESSAGES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.errors import FairboxError
 from fairbox.feeds.answers import Refusal, answer
-from fairbox.feeds.requests import parse
+from fairbox.feeds.feed_requests import parse
 from fairbox.feeds.tokens import check_token
-from fairbox.model.feeds import is_number
+from fairbox.model.feed_types import is_number
 from fairbox.tables.feed_connections import Connection
 
 if TYPE_CHECKING:

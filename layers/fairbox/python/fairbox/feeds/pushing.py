@@ -14,7 +14,7 @@ from fairbox.dispatch.parallel import in_threads
 from fairbox.errors import Unavailable, UnknownFeed
 from fairbox.feeds.frames import frames_of, slices_of
 from fairbox.feeds.ringing import decode
-from fairbox.model.feeds import split_topic
+from fairbox.model.feed_types import split_topic
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from fairbox.feeds.frames import Slice
     from fairbox.feeds.posting import Posting
     from fairbox.feeds.ringing import Doorbell, News, Ringing
-    from fairbox.model.feeds import Feed
+    from fairbox.model.feed_types import Feed
     from fairbox.tables.feed_connections import FeedConnections
+    from fairbox.tables.feed_rows import FeedRows
     from fairbox.tables.feed_topics import Bundle, FeedTopics
-    from fairbox.tables.feeds import FeedRows
 
 LATE_SECONDS: Final = 10
 """Age from which doorbells are not played, but rung once more for the newest of their topics."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from fairbox.errors import InvalidInput, NotConfigured
-from fairbox.model.feeds import MAX_TOPICS, split_topic
+from fairbox.model.feed_types import MAX_TOPICS, split_topic
 from fairbox.model.messages import MAX_KEY_BYTES, check_text, check_topic
 
 if TYPE_CHECKING:

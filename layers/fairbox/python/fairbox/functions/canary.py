@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from fairbox.client.queue import Queue
 from fairbox.model.ids import IdGenerator
-from fairbox.runtime.application import Application
+from fairbox.runtime.function_application import Application
 from fairbox.runtime.start import make_at_start
 from fairbox.runtime.time_limit import ends_in_time
 from fairbox.settings import SMOKE_PREFIX

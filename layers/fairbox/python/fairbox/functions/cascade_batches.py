@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from fairbox.observability.metrics import BATCHES_COMPLETED, BATCHES_ORPHANED, UNREADABLE
-from fairbox.runtime.application import Application
+from fairbox.runtime.function_application import Application
 from fairbox.runtime.start import make_at_start
 from fairbox.runtime.time_limit import ends_in_time
 

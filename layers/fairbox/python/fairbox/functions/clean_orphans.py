@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from fairbox.observability.metrics import STALLED_BATCHES
-from fairbox.runtime.application import Application
+from fairbox.runtime.function_application import Application
 from fairbox.runtime.start import make_at_start
 from fairbox.runtime.time_limit import ends_in_time
 from fairbox.settings import (

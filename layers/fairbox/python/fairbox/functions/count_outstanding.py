@@ -17,7 +17,7 @@ from fairbox.observability.metrics import (
     OUTSTANDING_COUNT,
     PAUSED_SUBSCRIPTIONS,
 )
-from fairbox.runtime.application import Application
+from fairbox.runtime.function_application import Application
 from fairbox.runtime.start import make_at_start
 from fairbox.runtime.time_limit import ends_in_time
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fairbox.aws.doorbell_records import answer_doorbells
 from fairbox.dispatch.visits import Visits
-from fairbox.runtime.application import Application
+from fairbox.runtime.function_application import Application
 from fairbox.runtime.start import make_at_start
 from fairbox.runtime.time_limit import ends_in_time
 

@@ -7,8 +7,8 @@ from functools import cache
 from typing import Any
 
 from fairbox.feeds.tokens import check_token
-from fairbox.model.feeds import SUBPROTOCOL
-from fairbox.runtime.feeds import FeedsApplication
+from fairbox.model.feed_types import SUBPROTOCOL
+from fairbox.runtime.feed_application import FeedsApplication
 from fairbox.runtime.start import make_at_start
 from fairbox.runtime.time_limit import ends_in_time
 

@@ -6,8 +6,8 @@ import json
 from functools import cache
 from typing import Any
 
-from fairbox.model.feeds import SUBPROTOCOL
-from fairbox.runtime.feeds import FeedsApplication
+from fairbox.model.feed_types import SUBPROTOCOL
+from fairbox.runtime.feed_application import FeedsApplication
 from fairbox.runtime.start import make_at_start
 from fairbox.runtime.time_limit import ends_in_time
 from fairbox.tables.feed_connections import Connection

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from fairbox.errors import Throttled, Unavailable
-from fairbox.runtime.feeds import FeedsApplication
+from fairbox.runtime.feed_application import FeedsApplication
 from fairbox.runtime.start import make_at_start
 from fairbox.runtime.time_limit import ends_in_time
 

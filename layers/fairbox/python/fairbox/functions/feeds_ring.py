@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from fairbox.runtime.feeds import FeedsApplication
+from fairbox.runtime.feed_application import FeedsApplication
 from fairbox.runtime.start import make_at_start
 from fairbox.runtime.time_limit import ends_in_time
 

@@ -10,7 +10,7 @@ from typing import Any
 from fairbox.errors import FairboxError
 from fairbox.feeds.ringing import Doorbell
 from fairbox.observability.metrics import FEED_DELAY, FEED_FRAMES, FEED_PUT_OUT
-from fairbox.runtime.feeds import FeedsApplication
+from fairbox.runtime.feed_application import FeedsApplication
 from fairbox.runtime.start import make_at_start
 from fairbox.runtime.time_limit import ends_in_time
 

@@ -10,7 +10,7 @@ from fairbox.aws.s3_failures import S3Failures
 from fairbox.dispatch.parallel import in_threads
 from fairbox.dispatch.stream.marking import Marking
 from fairbox.observability.metrics import NEWER, UNREADABLE
-from fairbox.runtime.application import Application
+from fairbox.runtime.function_application import Application
 from fairbox.runtime.start import make_at_start
 from fairbox.runtime.time_limit import ends_in_time
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from fairbox.dispatch.relay import Relay
+from fairbox.dispatch.record_relay import Relay
 from fairbox.observability.metrics import NEWER, RUNG, UNREADABLE
-from fairbox.runtime.application import Application
+from fairbox.runtime.function_application import Application
 from fairbox.runtime.start import make_at_start
 from fairbox.runtime.time_limit import ends_in_time
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from fairbox.aws.s3_failures import S3Failures
 from fairbox.dispatch.maintenance.epoch_retirement import Retiring
 from fairbox.dispatch.maintenance.recount import Recounts
-from fairbox.dispatch.maintenance.repair import Repair, RepairReport
+from fairbox.dispatch.maintenance.repair_scan import Repair, RepairReport
 from fairbox.dispatch.stream.marking import Marking
 from fairbox.model.ids import IdGenerator
 from fairbox.observability.metrics import GIVEN_UP_AGE, GIVEN_UP_KEPT, NEWER
-from fairbox.runtime.application import Application
+from fairbox.runtime.function_application import Application
 from fairbox.runtime.start import make_at_start
 from fairbox.runtime.time_limit import ends_in_time
 from fairbox.settings import BATCHES_TABLE

@@ -7,10 +7,10 @@ from functools import cache
 from typing import Any
 
 from fairbox.dispatch.maintenance.expiry import Expiry
-from fairbox.dispatch.maintenance.sweep import Sweep
+from fairbox.dispatch.maintenance.shard_sweep import Sweep
 from fairbox.dispatch.parallel import in_threads
 from fairbox.observability.metrics import EXPIRED, NEWER, RUNG
-from fairbox.runtime.application import Application
+from fairbox.runtime.function_application import Application
 from fairbox.runtime.start import make_at_start
 from fairbox.runtime.time_limit import ends_in_time
 

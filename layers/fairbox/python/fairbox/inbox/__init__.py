@@ -5,7 +5,7 @@ package makes no calls and imports no SDK: the consumer puts the inbox's action 
 that it writes anyway.
 """
 
-from fairbox.inbox.events import Event
 from fairbox.inbox.inbox import Inbox
+from fairbox.inbox.lambda_events import Event
 
 __all__ = ["Event", "Inbox"]

@@ -7,15 +7,15 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.cloudevents import CloudEvent
-from fairbox.consumer.outcomes import check_handler, not_understood
+from fairbox.consumer.handler_outcomes import check_handler, not_understood
 from fairbox.errors import InvalidInput, TransactionCancelled
-from fairbox.inbox.events import Event
+from fairbox.inbox.lambda_events import Event
 from fairbox.inbox.records import read_events, ref_of
 from fairbox.inbox.webhooks import SIGNATURE
 from fairbox.model.clock import SystemClock
 from fairbox.model.ids import parse_id
 from fairbox.model.messages import check_text
-from fairbox.model.signatures import parse_secret
+from fairbox.model.webhook_signatures import parse_secret
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence

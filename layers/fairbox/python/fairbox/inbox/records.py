@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fairbox.cloudevents import CloudEvent, parse_binary, parse_structured
 from fairbox.cloudevents.parsing import member_texts
 from fairbox.errors import InvalidInput
-from fairbox.inbox.events import Content, Event
+from fairbox.inbox.lambda_events import Content, Event
 from fairbox.inbox.webhooks import check_signature
 from fairbox.model.event_attributes import REF
 from fairbox.model.messages import MessageRef

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from fairbox.errors import InvalidInput
 from fairbox.model.ids import parse_id
-from fairbox.model.signatures import signed_headers
+from fairbox.model.webhook_signatures import signed_headers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

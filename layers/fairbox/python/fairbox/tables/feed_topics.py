@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.errors import Unreadable
 from fairbox.model.bodies import COMPRESS_OVER, compress
-from fairbox.model.feeds import BUNDLE_MESSAGES
+from fairbox.model.feed_types import BUNDLE_MESSAGES
 from fairbox.tables.calls import ConditionFailed
 from fairbox.tables.item_versions import check_version
 from fairbox.tables.keys import EXPIRES_AT, HEAD, PK, SK, Item, key, key_text

@@ -2,8 +2,8 @@
 
 from fairbox.dispatch.ports import TAKEN, Outcome
 
-from .clock import ManualClock
 from .faults import Fault, FaultyDynamoDB
+from .manual_clock import ManualClock
 from .memory import MemoryDynamoDB
 from .meter import Cost, CostMeter, Reading
 from .streams import Stream

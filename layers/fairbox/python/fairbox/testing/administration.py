@@ -6,17 +6,17 @@ import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from .memory_tables import Index, Keys, Table
 from .refusals import Refusal, invalid, invalid_parameter
 from .stores import Row
 from .streams import Stream
-from .tables import Index, Keys, Table
 from .values import copy_item
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from .engine import Engine
-    from .requests import Request, Response
+    from .operation_requests import Request, Response
     from .values import Item
 
 ACCOUNT: Final = "000000000000"

@@ -23,10 +23,10 @@ from fairbox.dispatch.maintenance.epoch_retirement import Retiring
 from fairbox.dispatch.maintenance.expiry import Expiry
 from fairbox.dispatch.maintenance.outstanding_count import TopicFigures, count_outstanding
 from fairbox.dispatch.maintenance.recount import Recounts
-from fairbox.dispatch.maintenance.repair import Repair, RepairReport
-from fairbox.dispatch.maintenance.sweep import Sweep, SweepReport
+from fairbox.dispatch.maintenance.repair_scan import Repair, RepairReport
+from fairbox.dispatch.maintenance.shard_sweep import Sweep, SweepReport
 from fairbox.dispatch.ports import TAKEN, GivenUpBatch, Limits, Outcome
-from fairbox.dispatch.relay import Relay
+from fairbox.dispatch.record_relay import Relay
 from fairbox.dispatch.stream.marking import Marking
 from fairbox.dispatch.visits import Visits
 from fairbox.model.ids import IdGenerator
@@ -37,8 +37,8 @@ from fairbox.tables.keys import EXPIRES_AT
 from fairbox.tables.stored_messages import SIZE
 from fairbox.tables.tables import Tables
 from fairbox.testing.acks import MemoryAcks
-from fairbox.testing.clock import ManualClock
 from fairbox.testing.doorbell_queues import DoorbellQueues
+from fairbox.testing.manual_clock import ManualClock
 from fairbox.testing.memory import MemoryDynamoDB
 
 if TYPE_CHECKING:

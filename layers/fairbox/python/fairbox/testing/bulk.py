@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.testing.units import read_units
 
+from .memory_tables import base_units
+from .operation_requests import Bill, Expressions, Request, Response
 from .refusals import invalid, parameter_error
-from .requests import Bill, Expressions, Request, Response
-from .tables import base_units
 from .values import copy_item
 from .writes import Write
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, overload
 
 from fairbox.aws.sqs_doorbells import SqsDoorbells, decode
 from fairbox.model.topics import GROUPS
-from fairbox.testing.sqs import MemorySqs, redrive
+from fairbox.testing.memory_sqs import MemorySqs, redrive
 from fairbox.testing.sqs_trigger import SqsTrigger
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from .refusals import Refusal
 from .streams import FIRST_SEQUENCE, Stream
 
 if TYPE_CHECKING:
+    from .memory_tables import Table
     from .stores import Position, Row
-    from .tables import Table
 
 TOKEN_LIFE: Final = 600.0  # seconds for which a ClientRequestToken is remembered
 

@@ -7,11 +7,11 @@ import threading
 from typing import TYPE_CHECKING, Any, Final
 
 from . import administration, bulk, reads, statements, transactions, writes
-from .clock import ManualClock
 from .engine import Clock, Engine
+from .manual_clock import ManualClock
+from .operation_requests import Request, Response, check_parameters, check_shapes
 from .pages import Paginator, paginator
 from .refusals import Refusal
-from .requests import Request, Response, check_parameters, check_shapes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 from fairbox.testing.units import read_units
 
 from .grammar import ExpressionError
+from .operation_requests import Bill, Expressions, Request, Response
 from .refusals import invalid, invalid_parameter, parameter_error
-from .requests import Bill, Expressions, Request, Response
 from .stores import TOKEN_SPAN, Position, Row
 from .values import Item, Value, copy_item, kind_of, scalar, take_value
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .engine import Engine
     from .expressions import CompiledCondition
     from .key_conditions import KeyTerm
-    from .tables import Index, Keys, Table
+    from .memory_tables import Index, Keys, Table
 
 PAGE_BYTES: Final = 1024 * 1024
 MAX_SEGMENTS: Final = 1_000_000

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fairbox.testing.sqs import REGION, arn
+from fairbox.testing.memory_sqs import REGION, arn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from fairbox.testing.sqs import MemorySqs
+    from fairbox.testing.memory_sqs import MemorySqs
 
 Record = dict[str, Any]
 

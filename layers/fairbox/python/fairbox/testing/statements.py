@@ -21,9 +21,9 @@ from .grammar import (
     tokenize,
 )
 from .key_conditions import conjuncts
+from .memory_tables import Table, base_units
+from .operation_requests import Bill, Request, Response
 from .refusals import Refusal, invalid
-from .requests import Bill, Request, Response
-from .tables import Table, base_units
 from .units import item_size, write_units
 from .updates import Clauses, Update, finish_update, parse_clause
 from .values import Value, copy_item, take_value

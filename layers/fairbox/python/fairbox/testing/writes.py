@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from .grammar import ExpressionError
+from .memory_tables import Table, base_units
+from .operation_requests import Bill, Expressions, Request, Response
 from .refusals import Refusal, invalid, invalid_parameter
-from .requests import Bill, Expressions, Request, Response
 from .stores import Position, Row
-from .tables import Table, base_units
 from .values import Item, Value, copy_item, take_item
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from fairbox.batches.tree_reads import (
 )
 
 if TYPE_CHECKING:
-    from fairbox.batches.context import Context
+    from fairbox.batches.batch_parts import Context
     from fairbox.batches.models import Root
 
 SAMPLE: Final = 100

@@ -11,7 +11,7 @@ from fairbox.cloudevents.writing import is_json_text
 from fairbox.errors import BodyTooLarge, InvalidInput
 from fairbox.model.chunks import chunks
 from fairbox.model.event_attributes import is_json, is_media_type
-from fairbox.model.feeds import BUNDLE_MESSAGES, MAX_BODY
+from fairbox.model.feed_types import BUNDLE_MESSAGES, MAX_BODY
 from fairbox.model.messages import MAX_KEY_BYTES, check_text
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from fairbox.cli.output_fields import (
     redrive_fields,
 )
 from fairbox.cli.partitions import AllPartitions, told, whole
-from fairbox.cli.progress import progress
+from fairbox.cli.progress_bar import progress
 from fairbox.cli.session import FAILED, Session
 from fairbox.client.dead_letter_content import Content
 from fairbox.errors import DeadLettersUnreadable, InvalidInput, MessagesNotFound

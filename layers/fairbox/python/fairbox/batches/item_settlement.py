@@ -22,8 +22,8 @@ from fairbox.model.ids import ItemId, parse_items
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from fairbox.batches.batch_parts import Context
     from fairbox.batches.cascade import Cascade
-    from fairbox.batches.context import Context
     from fairbox.batches.models import Node, Root
 
 Verb = Literal["ack", "fail", "retry"]

@@ -13,7 +13,7 @@ from fairbox.tables.keys import EXPIRES_AT
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from fairbox.doctor.deployment import Deployment
+    from fairbox.doctor.examined_deployment import Deployment
     from fairbox.doctor.findings import Finding, Reporter
 
 EXPIRY: Final[Mapping[str, str | None]] = {

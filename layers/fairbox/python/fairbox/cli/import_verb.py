@@ -15,7 +15,7 @@ from fairbox.cli.commands import (  # noqa: TC001 - the verb's parameters are re
     Yes,
 )
 from fairbox.cli.message_content import read_body
-from fairbox.cli.progress import progress
+from fairbox.cli.progress_bar import progress
 from fairbox.cli.session import FAILED, Session
 from fairbox.errors import InvalidInput
 

@@ -44,8 +44,8 @@ def doctor(
     from fairbox.aws.deployed_settings import read_variables  # noqa: PLC0415
     from fairbox.client.outbox import Outbox  # noqa: PLC0415
     from fairbox.doctor.aws import Aws  # noqa: PLC0415
-    from fairbox.doctor.deployment import Deployment  # noqa: PLC0415
     from fairbox.doctor.examination import examine  # noqa: PLC0415
+    from fairbox.doctor.examined_deployment import Deployment  # noqa: PLC0415
 
     if name is None:
         settings, outbox = session.clients.settings, session.outbox

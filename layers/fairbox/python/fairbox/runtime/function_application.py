@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from fairbox.client.batch_maintenance import BatchMaintenance
     from fairbox.client.batches import Batches
     from fairbox.client.feeds import Feeds
-    from fairbox.destinations.clients import Clients
+    from fairbox.destinations.bounded_clients import Clients
     from fairbox.dispatch.ports import Outcome
     from fairbox.model.messages import Message
     from fairbox.observability.delivery_metrics import DeliveryMetrics

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from fairbox.errors import BodyTooLarge
-from fairbox.model.feeds import MAX_BODY
+from fairbox.model.feed_types import MAX_BODY
 from fairbox.tables.stored_messages import StoredMessage
 
 if TYPE_CHECKING:

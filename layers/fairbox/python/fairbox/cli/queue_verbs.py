@@ -11,7 +11,7 @@ from fairbox.cli.commands import DryRun, FromFile, Yes, noun, verb
 from fairbox.cli.item_input import calls_of, item_ids
 from fairbox.cli.output_fields import received_fields, stats_fields, width_fields, width_text
 from fairbox.cli.partitions import AllPartitions, told, whole
-from fairbox.cli.progress import progress
+from fairbox.cli.progress_bar import progress
 from fairbox.cli.session import Session
 from fairbox.errors import StaleReceipt
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from fairbox.aws.feed_sockets import ANSWER_SECONDS, FeedSockets
 from fairbox.aws.token_keys import SecretKeys
 from fairbox.feeds.asking import Asking
+from fairbox.feeds.feed_requests import Requests
 from fairbox.feeds.polling import Polling
-from fairbox.feeds.requests import Requests
 from fairbox.feeds.ringing import Ringing
 from fairbox.model.clock import SystemClock
 from fairbox.observability.metrics import Metrics
@@ -30,8 +30,8 @@ from fairbox.tables.calls import Calls
 from fairbox.tables.feed_connections import FeedConnections
 from fairbox.tables.feed_leases import FeedLeases
 from fairbox.tables.feed_polls import FeedPolls
+from fairbox.tables.feed_rows import FeedRows
 from fairbox.tables.feed_topics import FeedTopics
-from fairbox.tables.feeds import FeedRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable

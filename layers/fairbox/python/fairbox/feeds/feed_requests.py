@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from fairbox.errors import InvalidInput
 from fairbox.feeds.answers import Refusal, answer
 from fairbox.feeds.asking import ConnectionGone
-from fairbox.model.feeds import MAX_TOPICS, is_number, split_topic
+from fairbox.model.feed_types import MAX_TOPICS, is_number, split_topic
 
 if TYPE_CHECKING:
     from fairbox.feeds.asking import Asking

@@ -6,13 +6,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fairbox.errors import FeedFull, Throttled
-from fairbox.feeds.messages import bundles_of
+from fairbox.feeds.feed_messages import bundles_of
 from fairbox.model.clock import milliseconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from fairbox.model.feeds import Feed
+    from fairbox.model.feed_types import Feed
     from fairbox.tables.feed_topics import Bundle, FeedTopics, TopicState
 
 

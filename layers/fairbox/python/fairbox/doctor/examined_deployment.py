@@ -10,7 +10,7 @@ from fairbox.doctor.aws import Missing, NotAnswered
 from fairbox.model.clock import milliseconds
 from fairbox.model.deployment import DEFAULT_NAME, stacks_of
 from fairbox.settings import BATCHES_TABLE, DELIVERIES_TABLE, FEEDS_TABLE, OUTBOX_TABLE
-from fairbox.tables.feeds import FeedRows
+from fairbox.tables.feed_rows import FeedRows
 
 if TYPE_CHECKING:
     from fairbox.client.outbox import Outbox

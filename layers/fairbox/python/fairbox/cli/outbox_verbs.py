@@ -15,8 +15,8 @@ from fairbox.cli.output_fields import (
     misplaced_fields,
     stored_fields,
 )
-from fairbox.cli.pipeline import run_job
-from fairbox.cli.progress import progress
+from fairbox.cli.pipeline_verbs import run_job
+from fairbox.cli.progress_bar import progress
 from fairbox.cli.session import Session
 from fairbox.errors import InvalidInput
 

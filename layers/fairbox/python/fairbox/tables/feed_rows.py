@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.errors import InvalidInput, UnknownFeed, Unreadable
-from fairbox.model.feeds import NUMBERS, Feed
+from fairbox.model.feed_types import NUMBERS, Feed
 from fairbox.tables.calls import ConditionFailed
 from fairbox.tables.item_versions import check_version
 from fairbox.tables.keys import CONFIG, PK, SK, Item, key, key_text
