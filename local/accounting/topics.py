@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from fairbox import RetryPolicy, Topic
-from fairbox.batches.models import COMPLETED_TOPIC
+from fairbox.tables.batch_values import COMPLETED_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,9 +6,9 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from fairbox.batches.models import COMPLETED_TOPIC, FailedItems, Leaf, Root
 from fairbox.model.ids import parse_item
 from fairbox.tables.batch_records import read_record
+from fairbox.tables.batch_values import COMPLETED_TOPIC, FailedItems, Leaf, Root
 from fairbox.tables.stored_messages import read_message
 from fairbox.tables.stream_records import read_record as read_change
 from fairbox.testing.application import BATCHES, DELIVERIES

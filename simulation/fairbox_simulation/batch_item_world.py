@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from fairbox import FairboxError, Message, RetryPolicy, Subscription, Topic
 from fairbox.batches.ack_messages import parse
-from fairbox.batches.models import COMPLETED_TOPIC, LeafKey, NodeKey
 from fairbox.dispatch.ports import Outcome
 from fairbox.tables.batch_records import emptied
+from fairbox.tables.batch_values import COMPLETED_TOPIC, LeafKey, NodeKey
 from fairbox.testing.application import BATCHES
 
 from fairbox_simulation.chaos import FailureMode

@@ -6,9 +6,9 @@ import json
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from fairbox.batches.models import Leaf, Root
 from fairbox.model.ids import time_of
 from fairbox.tables.batch_records import read_record
+from fairbox.tables.batch_values import Leaf, Root
 from fairbox.tables.stored_messages import read_message
 from fairbox.testing.application import BATCHES, DELIVERIES
 

@@ -10,12 +10,12 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fairbox.batches.models import FirstDeath
 from fairbox.client.batch_maintenance import BatchMaintenance
 from fairbox.client.batches import COMPLETED_TOPIC, ORPHANED_TOPIC, Batches
 from fairbox.client.outbox import Outbox
 from fairbox.model.ids import IdGenerator
 from fairbox.model.topics import Topic
+from fairbox.tables.batch_values import FirstDeath
 from fairbox.tables.definitions import batches_definition, table_definitions
 from fairbox.testing import ManualClock, MemoryDynamoDB
 from fairbox_simulation.batches.invariants import broken, pieces
@@ -25,7 +25,7 @@ from tests.support.interleavings import Interleavings, Local, Report, rows_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from fairbox.batches.models import Cause
+    from fairbox.tables.batch_values import Cause
 
 OUTBOX, DELIVERIES, BATCHES = "outbox", "deliveries", "batches"
 CALLBACK_TOPICS = ("on-complete", "on-success", "on-cancel", "on-death")

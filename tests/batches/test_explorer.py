@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fairbox.batches.models import LeafKey, NodeKey
 from fairbox.client.batch_maintenance import BatchMaintenance
 from fairbox.errors import BatchBusy, BatchEnded, FairboxError
+from fairbox.tables.batch_values import LeafKey, NodeKey
 from fairbox_simulation.batches.trees import small_trees
 
 from tests.batches.explorer import CALLBACK_TOPICS, Explorer, Process, Scenario

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from fairbox import BatchBusy
-from fairbox.batches.models import COMPLETED_TOPIC
 from fairbox.cli import item_input as items
+from fairbox.tables.batch_values import COMPLETED_TOPIC
 
 from tests.support.cli_runs import NOBODY, Cli
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fairbox import BatchBusy, Batches, Message, Outbox, Subscription, Topic
+from fairbox.dispatch.burials import Burials
 from fairbox.model.ids import IdGenerator
 from fairbox.tables.definitions import batches_definition, table_definitions
 from fairbox.tables.stored_messages import Failure, StoredMessage, SubscriptionState, read_message
@@ -91,7 +92,7 @@ class Moving:
     def kill(self, stored: StoredMessage) -> StoredMessage:
         marked = self.mark(stored)
         assert self.tables.lanes.save_state(marked, stored) == "saved"
-        self.tables.burials.bury(marked, frozenset({"a"}))
+        Burials(self.tables).bury(marked, frozenset({"a"}))
         return marked
 
     def lying(self) -> list[StoredMessage]:
@@ -149,7 +150,7 @@ def test_a_partial_death_and_its_way_back_into_the_message(moving: Moving) -> No
     batch, items = moving.batch(2)
     (stored,) = moving.added(items[:1])
     left = moving.mark(stored, "b")
-    assert moving.tables.burials.bury_partly(left, stored, frozenset({"a"})) == "saved"
+    assert Burials(moving.tables).bury_partly(left, stored, frozenset({"a"})) == "saved"
     assert moving.settled(batch) == (1, 0, 1)
     assert moving.outbox.redrive("orders").count == 1
     (merged,) = moving.lying()
@@ -167,7 +168,7 @@ def test_a_partial_death_of_what_somebody_changed_writes_nothing(moving: Moving)
     (stored,) = moving.added(items[:1])
     other = replace(stored, pending=frozenset({"a"}))
     assert moving.tables.lanes.save_state(other, stored) == "saved"
-    there = moving.tables.burials.bury_partly(moving.mark(stored, "b"), stored, frozenset({"a"}))
+    there = Burials(moving.tables).bury_partly(moving.mark(stored, "b"), stored, frozenset({"a"}))
     assert isinstance(there, StoredMessage)
     assert there.pending == frozenset({"a"})
     assert (moving.dead(), moving.settled(batch)) == ([], (2, 0, 0))
@@ -179,7 +180,7 @@ def test_whoever_comes_late_moves_nothing(moving: Moving, carried: bool) -> None
     (stored,) = moving.added([items[0] if carried else None])
     marked = moving.kill(stored)
     moving.outbox.redrive("orders")
-    moving.tables.burials.finish(marked, frozenset({"a"}))
+    Burials(moving.tables).finish(marked, frozenset({"a"}))
     moving.tables.lanes.delete_marked(marked)
     assert [m.redriven for m in moving.lying()] == [1]
     assert (moving.dead(), moving.settled(batch)) == ([], (2, 0, 0))
@@ -193,7 +194,7 @@ def test_a_lost_answer_moves_nothing_twice(moving: Moving, carried: bool) -> Non
     moving.tables.lanes.save_state(marked, stored)
     lost = [Fault.APPLIED_THEN_TIMEOUT, Fault.CONFLICT, Fault.TIMEOUT_UNAPPLIED]
     moving.client.next("transact_write_items", *lost)
-    moving.tables.burials.finish(marked, frozenset({"a"}))
+    Burials(moving.tables).finish(marked, frozenset({"a"}))
     assert (moving.lying(), len(moving.dead())) == ([], 1)
     moving.client.next("transact_write_items", *lost)
     assert moving.outbox.redrive("orders").refs == (stored.ref,)
@@ -233,11 +234,11 @@ def test_many_at_once_move_each_message_and_fail_its_item_once(moving: Moving) -
         tables = moving.another().tables
         for one in random.sample(marked, len(marked)):
             with suppress(BatchBusy):
-                tables.burials.finish(one, frozenset({"a"}))
+                Burials(tables).finish(one, frozenset({"a"}))
 
     at_once(finish, finish, finish, lambda: ack_each(moving, items[12:]))
     for one in marked:
-        moving.tables.burials.finish(one, frozenset({"a"}))
+        Burials(moving.tables).finish(one, frozenset({"a"}))
     assert (moving.lying(), len(moving.dead())) == ([], 12)
     assert moving.settled(batch) == (0, 48, 12)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from fairbox import BatchEnded, Batches, Subscription, Topic
-from fairbox.batches.models import ORPHANED_TOPIC
+from fairbox.tables.batch_values import ORPHANED_TOPIC
 from fairbox.testing import ManualClock
 
 from tests.e2e.stage import eventually

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from fairbox import Batches, Message, Outbox, RetryPolicy
-from fairbox.batches.models import COMPLETED_TOPIC
+from fairbox.tables.batch_values import COMPLETED_TOPIC
 
 from tests.e2e.sink import REFUSES, TAKES
 from tests.e2e.stage import Stage, eventually

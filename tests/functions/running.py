@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 from botocore.exceptions import ClientError
 from fairbox import Batches
 from fairbox.batches.ack_messages import pack
-from fairbox.batches.models import COMPLETED_TOPIC
 from fairbox.errors import UnknownTopic
 from fairbox.model.clock import SystemClock
 from fairbox.runtime import function_application as wiring
 from fairbox.runtime.function_application import Application
 from fairbox.settings import Settings
 from fairbox.tables.batch_records import read_image
+from fairbox.tables.batch_values import COMPLETED_TOPIC
 from fairbox.tables.definitions import batches_definition, feeds_definition, table_definitions
 from fairbox.tables.stream_records import image_item
 from fairbox.testing import ManualClock, MemoryDynamoDB

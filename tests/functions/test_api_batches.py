@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from fairbox.batches.models import COMPLETED_TOPIC
+from fairbox.tables.batch_values import COMPLETED_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import pytest
+from fairbox.dispatch.burials import Burials
 from fairbox.dispatch.ports import Outcome
 from fairbox.model.messages import Message, MessageRef
 from fairbox.model.topics import RetryPolicy, Subscription, Topic
@@ -111,7 +112,7 @@ def test_an_item_that_nothing_can_read_is_listed_and_shown_raw(api: ApiClient) -
     application = api.application
     message_id = application.ids.next()
     item = {PK: {"S": lane_pk("ready", "orders", 0, 1)}, SK: {"S": message_id}, "?": {"S": "x"}}
-    application.tables.burials.bury_raw(item, "no version")
+    Burials(application.tables).bury_raw(item, "no version")
     (shown,) = api.page("orders", state="dead").json["messages"]
     assert (shown["reason"], shown["body_omitted"], shown["body"]) == (
         "no version",

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fairbox import BatchEnded
-from fairbox.batches.models import ORPHANED_TOPIC
 from fairbox.errors import InvalidInput
 from fairbox.observability.metrics import OLDEST_BATCH_AGE, OPEN_BATCHES, STALLED_BATCHES
+from fairbox.tables.batch_values import ORPHANED_TOPIC
 from fairbox.testing import CostMeter
 
 from tests.functions.running import Context, Functions, figures

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fairbox import Subscription, Topic
-from fairbox.batches.models import ORPHANED_TOPIC
+from fairbox.tables.batch_values import ORPHANED_TOPIC
 
 from tests.functions.api_client import read_event
 from tests.functions.running import Context, Functions

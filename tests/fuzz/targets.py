@@ -16,7 +16,6 @@ from fairbox.api.models import State
 from fairbox.api.request import member_text, parse_json
 from fairbox.aws.sqs_doorbells import decode, encode
 from fairbox.batches.ack_messages import parse as parse_acks
-from fairbox.batches.models import FailedItems, Leaf, Metadata, Node, Request, Root
 from fairbox.client.message_pages import Place
 from fairbox.cloudevents.parsing import parse_batch, parse_binary, parse_structured
 from fairbox.errors import InvalidInput, Unreadable
@@ -29,6 +28,7 @@ from fairbox.tables import deferred_keys, key_claims, keys, ledger, stored_messa
 from fairbox.tables import hints as hint_rows
 from fairbox.tables import shard_rows as shard_rows_
 from fairbox.tables.batch_records import emptied, item_of, newly_ended, read_record
+from fairbox.tables.batch_values import FailedItems, Leaf, Metadata, Node, Request, Root
 from fairbox.tables.circuits import read_spent
 from fairbox.tables.dead_letters import read_dead
 from fairbox.tables.deferred_keys import HOLDS, deferred_values, read_deferred

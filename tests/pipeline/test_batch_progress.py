@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any
 
-from fairbox.batches.models import FailedItems, Leaf, Root
 from fairbox.tables.batch_records import item_of
+from fairbox.tables.batch_values import FailedItems, Leaf, Root
 from fairbox_pipeline import exports
 from fairbox_pipeline.frames import frame_of
 from fairbox_pipeline.transforms import batches

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fairbox import Message, MessageRef
-from fairbox.batches.models import FailedItems, Leaf, Node, Root
 from fairbox.model.epochs import Epoch
 from fairbox.model.topics import Subscription, Topic, TopicState
 from fairbox.tables.batch_records import item_of
+from fairbox.tables.batch_values import FailedItems, Leaf, Node, Root
 from fairbox.tables.stored_messages import message_item, stored_item
 from fairbox.tables.topic_rows import subscription_item, topic_item
 from fairbox_pipeline import exports

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fairbox.batches.models import COMPLETED_TOPIC
 from fairbox.model.topics import PULL
+from fairbox.tables.batch_values import COMPLETED_TOPIC
 from fairbox_pipeline import cli, session
 from fairbox_pipeline.cli import run_job
 from fairbox_pipeline.jobs import trace

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from fairbox import Message, PartitionedQueue, RetryPolicy, Subscription, Topic
-from fairbox.batches.models import Request
 from fairbox.dispatch.ports import TAKEN, Outcome
 from fairbox.tables import batch_records as batch_codec
+from fairbox.tables.batch_values import Request
 from fairbox.testing import ManualClock
 from fairbox.testing.application import BATCHES, OUTBOX, MemoryApplication
 

@@ -24,6 +24,7 @@ from fairbox.aws.sqs_doorbells import SqsDoorbells
 from fairbox.aws.sqs_sender import SqsAcks
 from fairbox.aws.token_keys import SecretKeys
 from fairbox.batches.ack_messages import pack
+from fairbox.client.purges import Purges
 from fairbox.doctor import aws
 from fairbox.testing.application import BATCHES, DELIVERIES, FEEDS, OUTBOX
 from fairbox_cdk.api import ROUTES
@@ -298,7 +299,7 @@ class Scene:
             assert outbox.purge_dead(topic, limit=1).count
             (letter, *_) = outbox.dead(topic, limit=1)
             outbox.redrive(topic, [letter.id])
-            assert self.outbox.tables.purges.purge([letter], "") == ["gone"]
+            assert Purges(self.outbox.tables).purge([letter], "") == ["gone"]
             queue.purge(topic)
             assert outbox.purge_dead(topic).count
             self.app.mark()

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fairbox.batches.models import FailedItems, Leaf, Node, Root
 from fairbox.tables.batch_records import item_of, read_image
+from fairbox.tables.batch_values import FailedItems, Leaf, Node, Root
 from fairbox.testing.streams import lambda_item
 
 from local.triggers.filters import compile_pattern
 from tests.stacks.assembly import plain
 
 if TYPE_CHECKING:
-    from fairbox.batches.models import Record
+    from fairbox.tables.batch_values import Record
 
     from tests.stacks.assembly import Assembly
 

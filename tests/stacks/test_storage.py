@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fairbox.aws.s3_archive import WAITING
-from fairbox.batches.models import Root
 from fairbox.tables import batch_records as batch_codec
+from fairbox.tables.batch_values import Root
 from fairbox.tables.definitions import batches_definition
 from fairbox.tables.keys import EXPIRES_AT, PK, SK
 from fairbox.tables.ledger import DELIVERED_INDEX, LEDGER_DAY, LEDGER_TIME

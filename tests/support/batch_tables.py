@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fairbox import Batches, Outbox
-from fairbox.batches.models import COMPLETED_TOPIC
+from fairbox.tables.batch_values import COMPLETED_TOPIC
 from fairbox.tables.definitions import batches_definition, table_definitions
 
 _numbers = itertools.count()

@@ -6,7 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from fairbox.batches.models import (
+from fairbox.tables.batch_records import read_record
+from fairbox.tables.batch_values import (
     FENCED,
     FailedItems,
     Leaf,
@@ -21,7 +22,6 @@ from fairbox.batches.models import (
     node_of,
     slot_of,
 )
-from fairbox.tables.batch_records import read_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -6,7 +6,8 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 from unittest.mock import patch
 
-from fairbox.batches import additions, models, tree_reads
+from fairbox.batches import additions, tree_reads
+from fairbox.tables import batch_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,13 +19,13 @@ def small_trees() -> Iterator[None]:
 
     Inside of another one it changes nothing, and costs nothing.
     """
-    if int(models.ROOT_GROUPS) == 1:
+    if int(batch_values.ROOT_GROUPS) == 1:
         yield
         return
     with ExitStack() as stack:
-        for module in (models, additions, tree_reads):
+        for module in (batch_values, additions, tree_reads):
             stack.enter_context(patch.object(module, "ROOT_GROUPS", 1))
-        for module in (models, additions):
+        for module in (batch_values, additions):
             stack.enter_context(patch.object(module, "NODE_GROUPS", 2))
         stack.enter_context(patch.object(additions, "SMALL_GROUPS", 2))
         stack.enter_context(patch.object(additions, "CHUNK", 2))

@@ -10,8 +10,8 @@ from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
-from fairbox.batches.models import ENDED
 from fairbox.tables import batch_records as batch_codec
+from fairbox.tables.batch_values import ENDED
 from fairbox.tables.feed_topics import FIRST
 from fairbox.tables.keys import HEAD, HEARTBEATS, PK, SK
 from fairbox.tables.stored_messages import SIZE

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from fairbox import BatchEnded, Batches, BatchSealed
 from fairbox.batches.batch_parts import CASCADE_TRIES
-from fairbox.batches.models import COMPLETED_TOPIC, ORPHANED_TOPIC, LeafKey
 from fairbox.errors import NotConfigured, UnknownBatch, UnknownTopic
 from fairbox.settings import Settings
 from fairbox.tables.batch_records import item_of
+from fairbox.tables.batch_values import COMPLETED_TOPIC, ORPHANED_TOPIC, LeafKey
 from fairbox.testing import CostMeter, Fault, FaultyDynamoDB
 from fairbox.testing.application import MemoryApplication
 from fairbox.testing.units import item_size

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from fairbox import InvalidInput, Message, Queue, Topic
-from fairbox.batches.models import COMPLETED_TOPIC
 from fairbox.errors import UnknownTopic
+from fairbox.tables.batch_values import COMPLETED_TOPIC
 from fairbox.testing import Fault, FaultyDynamoDB
 from fairbox.testing.application import BATCHES, MemoryApplication
 

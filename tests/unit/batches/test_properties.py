@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from fairbox.batches.models import (
+from fairbox.model.ids import ItemId, parse_item
+from fairbox.tables.batch_records import item_of, read_record
+from fairbox.tables.batch_values import (
     MAX_GROUPS,
     FailedItems,
     Leaf,
@@ -18,8 +20,6 @@ from fairbox.batches.models import (
     ones,
     slot_of,
 )
-from fairbox.model.ids import ItemId, parse_item
-from fairbox.tables.batch_records import item_of, read_record
 from fairbox.testing.application import MemoryApplication
 from fairbox_simulation.batches.invariants import broken
 from hypothesis import HealthCheck, given, settings

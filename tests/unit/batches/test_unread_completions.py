@@ -6,7 +6,7 @@ import json
 
 import pytest
 from fairbox import Subscription
-from fairbox.batches.models import COMPLETED_TOPIC, ORPHANED_TOPIC
+from fairbox.tables.batch_values import COMPLETED_TOPIC, ORPHANED_TOPIC
 from fairbox.testing.application import MemoryApplication
 
 DAY = 24 * 3600

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fairbox import InvalidInput, Message, MessageRef, MessagesNotFound, UnknownTopic
+from fairbox.client.purges import Purges
 from fairbox.dispatch.ports import TAKEN
 from fairbox.tables.stored_messages import read_message
 from fairbox.testing import Fault, FaultyDynamoDB
@@ -246,7 +247,7 @@ class TestRaces:
         (ref,) = killed(app)
         (letter,) = app.outbox.dead("orders")
         app.outbox.redrive("orders")
-        assert app.outbox.tables.purges.purge([letter], "late") == ["gone"]
+        assert Purges(app.outbox.tables).purge([letter], "late") == ["gone"]
         app.run(5)
         assert app.at("a").ids == [ref.id]
         assert (app.row().dead, app.events("purged")) == (0, [])
@@ -256,7 +257,7 @@ class TestRaces:
         refs = killed(app, 3)
         letters = list(app.outbox.dead("orders"))
         app.outbox.redrive("orders", [refs[1]])
-        done = app.outbox.tables.purges.purge(letters, "")
+        done = Purges(app.outbox.tables).purge(letters, "")
         assert done == ["purged", "gone", "purged"]
         app.run(5)
         assert app.at("a").ids == [refs[1].id]
@@ -266,7 +267,7 @@ class TestRaces:
         app = App("a")
         killed(app, 2)
         letters = list(app.outbox.dead("orders"))
-        assert app.outbox.tables.purges.purge(letters, "") == ["purged", "purged"]
-        assert app.outbox.tables.purges.purge(letters, "") == ["gone", "gone"]
+        assert Purges(app.outbox.tables).purge(letters, "") == ["purged", "purged"]
+        assert Purges(app.outbox.tables).purge(letters, "") == ["gone", "gone"]
         app.run(5)
         assert (app.row().dead, len(app.events("purged"))) == (0, 2)

@@ -19,6 +19,8 @@ from fairbox import (
     UnknownTopic,
 )
 from fairbox.client.outbox import Outbox
+from fairbox.client.redrives import Redrives
+from fairbox.dispatch.burials import Burials
 from fairbox.dispatch.ports import TAKEN
 from fairbox.tables.stored_messages import read_message
 from fairbox.tables.tables import Tables
@@ -348,10 +350,10 @@ class TestCrashes:
     def test_whoever_finishes_a_move_too_late_finds_it_done(self) -> None:
         app = App("a")
         marked: list[Any] = []
-        burials = app.tables.burials
+        burials = Burials(app.tables)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(burials, "bury", lambda stored, died: marked.append((stored, died)))
-            patch.setattr(burials, "finish", lambda *_: None)
+            patch.setattr(Burials, "bury", lambda _, stored, died: marked.append((stored, died)))
+            patch.setattr(Burials, "finish", lambda *_: None)
             (ref,) = killed(app)
         assert [m.gone for m in lying(app)] == ["dead"]
         with pytest.raises(MessagesNotFound):  # not dead before somebody has finished the move
@@ -376,8 +378,8 @@ class TestCrashes:
         (ref,) = killed(app)  # dead for `a`; then for `b`, and killed before the move
         app.at("b").answer = lambda _: REFUSED
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(app.tables.burials, "bury", lambda *_: None)
-            patch.setattr(app.tables.burials, "finish", lambda *_: None)
+            patch.setattr(Burials, "bury", lambda *_: None)
+            patch.setattr(Burials, "finish", lambda *_: None)
             app.run(600)
         assert [m.gone for m in lying(app)] == ["dead"]
         assert app.outbox.redrive("orders").refs == (ref,)
@@ -391,9 +393,9 @@ class TestCrashes:
         letters = list(app.outbox.dead("orders"))
         assert letters[0].stored is not None
         assert app.outbox.redrive("orders").refs == (ref,)
-        assert app.outbox.tables.redrives.put_back(letters[0].stored) == "gone"
+        assert Redrives(app.outbox.tables).put_back(letters[0].stored) == "gone"
         app.run(5)
-        assert app.outbox.tables.redrives.put_back(letters[0].stored) == "gone"
+        assert Redrives(app.outbox.tables).put_back(letters[0].stored) == "gone"
         assert app.at("a").ids == [ref.id]
         assert (lying(app), app.dead()) == ([], [])
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from botocore.exceptions import ReadTimeoutError
 from fairbox import NotConfigured
+from fairbox.batches.message_items import message_items
+from fairbox.dispatch.burials import Burials
 from fairbox.dispatch.ports import TAKEN
-from fairbox.tables.burials import Burials
 from fairbox.tables.stored_messages import read_message
 from fairbox.testing.application import BATCHES, DELIVERIES, OUTBOX
 
@@ -185,13 +186,13 @@ def test_who_comes_late_buries_no_message_again() -> None:
     marked: list[Any] = []
     tables = app.tables
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tables.burials, "bury", lambda stored, died: marked.append((stored, died)))
+        patch.setattr(Burials, "bury", lambda _, stored, died: marked.append((stored, died)))
         failing(app, 60)
-    tables.burials.finish(*marked[0])
+    Burials(tables).finish(*marked[0])
     app.engine.delete_item(TableName=DELIVERIES, Key={k: app.dead()[0][k] for k in ("pk", "sk")})
     app.batches.retry([item])
-    tables.burials.bury(*marked[0])
-    tables.burials.finish(*marked[0])
+    Burials(tables).bury(*marked[0])
+    Burials(tables).finish(*marked[0])
     assert (app.dead(), lying(app)) == ([], [])
     assert app.batches.progress(batch).pending == 2
     assert app.outbox.get(ref) is None
@@ -202,7 +203,7 @@ def test_without_a_batches_table_what_carries_an_item_stays_and_stops_no_other()
     _, (item,) = opened(app)
     app.tables.batches = None
     with pytest.raises(NotConfigured):
-        _ = app.tables.message_items
+        message_items(app.tables)
     app.add(batch_item=item)
     app.add()
     failing(app)

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 from fairbox.aws.sqs_doorbells import decode
-from fairbox.batches.models import Leaf, Metadata, Root
 from fairbox.errors import InvalidInput, Unreadable
 from fairbox.tables.batch_records import item_of, newly_ended, read_record
+from fairbox.tables.batch_values import Leaf, Metadata, Root
 from fairbox.tables.circuits import SPENT, read_spent
 from fairbox.tables.dead_letters import read_dead
 from fairbox.tables.keys import PK, SK, key

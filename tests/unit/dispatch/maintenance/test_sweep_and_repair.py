@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from fairbox.dispatch.burials import Burials
 from fairbox.dispatch.maintenance.shard_sweep import Sweep
 from fairbox.dispatch.ports import TAKEN, Outcome
 from fairbox.tables.shard_rows import ShardRow
@@ -113,7 +114,7 @@ class TestRepair:
         dead, cancelled = app.add(2)
         app.outbox.tables.lanes.mark_gone(cancelled, "cancelled", "")
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(app.tables.burials, "bury", _killed)
+            patch.setattr(Burials, "bury", _killed)
             for _ in range(3):
                 try:
                     app.run(20)

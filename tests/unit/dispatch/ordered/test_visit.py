@@ -12,10 +12,10 @@ from fairbox.dispatch.ordered.key_order import CHECK_MS
 from fairbox.dispatch.ordered.visit import YOUNG_MS, OrderedVisit
 from fairbox.dispatch.ports import TAKEN, Doorbell, Outcome
 from fairbox.model.ids import time_of
-from fairbox.tables.burials import Burials
 from fairbox.tables.deferred_keys import EVERY_KEY, MAX_DEFERRED, DeferredKeys
 from fairbox.tables.lanes import Lanes
 from fairbox.tables.stored_messages import read_message
+from fairbox.tables.tables import Tables
 from fairbox.testing.application import DELIVERIES, OUTBOX
 
 from tests.support.application import POISONED, REFUSED, THROTTLED, App
@@ -603,7 +603,7 @@ class TestOnDead:
             is None
         )
         _beside(
-            app, monkeypatch, Burials, "outstanding_or_dead", lambda: app.outbox.redrive("orders")
+            app, monkeypatch, Tables, "outstanding_or_dead", lambda: app.outbox.redrive("orders")
         )
         app.doorbells.ring([Doorbell(*SHARD)])
         app.visit()
@@ -694,7 +694,7 @@ class TestOnDead:
 def _beside(
     app: App,
     monkeypatch: pytest.MonkeyPatch,
-    rows: type[Lanes | Burials],
+    rows: type[Lanes | Tables],
     name: str,
     visit: Callable[[], object],
 ) -> None:

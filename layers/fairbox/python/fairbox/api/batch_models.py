@@ -8,11 +8,8 @@ from pydantic import Field
 
 from fairbox.api.base_models import In, Milliseconds, Out, Query, Whole
 from fairbox.api.patterns import CALLBACK, BatchId, Item, Text
-from fairbox.batches.models import (
-    MAX_GROUP_SIZE,
-    State,
-)
 from fairbox.client.batch_callbacks import MAX_RETRY_HOURS
+from fairbox.tables.batch_values import MAX_GROUP_SIZE, State
 
 MAX_ITEMS: Final = 10_000
 """Ids of one call."""

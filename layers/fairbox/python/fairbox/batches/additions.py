@@ -8,7 +8,21 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from fairbox.batches.batch_parts import DAY_HOURS, WEEK_HOURS
-from fairbox.batches.models import (
+from fairbox.batches.results import Batch, Group
+from fairbox.errors import (
+    BatchBusy,
+    BatchEnded,
+    BatchSealed,
+    InvalidInput,
+    MalformedItems,
+    ParentItemTaken,
+    RequestConflict,
+    UnknownBatch,
+    UnknownItems,
+)
+from fairbox.model.ids import check_batch_id, parse_item
+from fairbox.model.messages import check_text
+from fairbox.tables.batch_values import (
     MAX_GROUP_SIZE,
     MAX_GROUPS,
     NODE_GROUPS,
@@ -30,20 +44,6 @@ from fairbox.batches.models import (
     ones,
     slot_of,
 )
-from fairbox.batches.results import Batch, Group
-from fairbox.errors import (
-    BatchBusy,
-    BatchEnded,
-    BatchSealed,
-    InvalidInput,
-    MalformedItems,
-    ParentItemTaken,
-    RequestConflict,
-    UnknownBatch,
-    UnknownItems,
-)
-from fairbox.model.ids import check_batch_id, parse_item
-from fairbox.model.messages import check_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,15 +6,15 @@ import re
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from fairbox.batches.models import ListPlace
 from fairbox.batches.results import Batch, Page
 from fairbox.errors import InvalidInput
+from fairbox.tables.batch_values import ListPlace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from fairbox.batches.models import State
-    from fairbox.batches.ports import BatchStore
+    from fairbox.tables.batch_table import BatchTable
+    from fairbox.tables.batch_values import State
 
 _PLACE: Final = re.compile(
     r"([0-7]):(0|[1-9][0-9]{0,8}):([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})", re.ASCII
@@ -25,7 +25,7 @@ _ROOTS: Final = 100
 class BatchLists:
     """Lists batches: the index gives ids, the roots behind it are read."""
 
-    def __init__(self, store: BatchStore) -> None:
+    def __init__(self, store: BatchTable) -> None:
         self._store = store
 
     def listed(self, state: State, limit: int | None = None) -> Iterator[Batch]:

@@ -9,8 +9,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from random import Random
 
-    from fairbox.batches.ports import Announcer, BatchStore, Ids
+    from fairbox.batches.ports import Announcer, Ids
     from fairbox.model.clock import Clock
+    from fairbox.tables.batch_table import BatchTable
 
 TRIES: Final = 8
 CASCADE_TRIES: Final = 3
@@ -30,7 +31,7 @@ class Context:
         ids: makes ids of batches and messages.
     """
 
-    store: BatchStore
+    store: BatchTable
     announcer: Announcer
     clock: Clock
     rng: Random

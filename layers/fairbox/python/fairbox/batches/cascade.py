@@ -12,7 +12,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from fairbox.batches.batch_parts import CASCADE_TRIES, TRIES, WEEK_HOURS
-from fairbox.batches.models import (
+from fairbox.errors import BatchBusy, FairboxError
+from fairbox.model.ids import parse_item
+from fairbox.tables.batch_values import (
     COMPLETED_TOPIC,
     Announcement,
     Change,
@@ -24,14 +26,12 @@ from fairbox.batches.models import (
     hour_of,
     node_of,
 )
-from fairbox.errors import BatchBusy, FairboxError
-from fairbox.model.ids import parse_item
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
     from fairbox.batches.batch_parts import Context
-    from fairbox.batches.models import Cause, Node, Root
+    from fairbox.tables.batch_values import Cause, Node, Root
 
 CHILD_SECONDS: Final = 24 * 3600
 """For so long the record of an item's nested batch stays after its end."""

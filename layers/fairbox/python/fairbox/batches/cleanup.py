@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from fairbox.batches.batch_parts import DAY_HOURS, WEEK_HOURS
 from fairbox.batches.lifecycle import ERASE_GROUPS
-from fairbox.batches.models import ORPHANED_TOPIC, Change, LeafKey, hour_of
 from fairbox.batches.tree_reads import finished_hour, unfinished_groups, unfinished_nodes
 from fairbox.errors import FairboxError
 from fairbox.model.ids import parse_item
+from fairbox.tables.batch_values import ORPHANED_TOPIC, Change, LeafKey, hour_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from fairbox.batches.batch_parts import Context
     from fairbox.batches.cascade import Cascade
     from fairbox.batches.lifecycle import Lifecycle
-    from fairbox.batches.models import Emptied, Leaf, Node, Root
     from fairbox.batches.progress_reader import ProgressReader
     from fairbox.batches.results import Progress
     from fairbox.model.ids import ItemId
+    from fairbox.tables.batch_values import Emptied, Leaf, Node, Root
 
 _SEEN_FIRST: Final = 100
 Fate = Literal["kept", "reaped", "cancelled", "ended", "gone"]

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from fairbox.batches.item_settlement import Outcome, item_texts, split_items
-from fairbox.batches.models import ones
 from fairbox.errors import FairboxError
+from fairbox.tables.batch_values import ones
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fairbox.batches.batch_parts import Context
     from fairbox.batches.cascade import Cascade
     from fairbox.batches.item_settlement import Settlement
-    from fairbox.batches.models import LeafKey
+    from fairbox.tables.batch_values import LeafKey
 
 PAGE: Final = 100
 """Leaves read at a time: one call, and no leaf waits long between its read and its write."""

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from fairbox.batches.models import (
+from fairbox.batches.results import FailedItem, Page
+from fairbox.batches.tree_reads import known_root
+from fairbox.errors import InvalidInput
+from fairbox.model.ids import ItemId, parse_item
+from fairbox.tables.batch_values import (
     MAX_GROUP_SIZE,
     NODE_GROUPS,
     ROOT_GROUPS,
@@ -18,16 +22,12 @@ from fairbox.batches.models import (
     ones,
     slot_of,
 )
-from fairbox.batches.results import FailedItem, Page
-from fairbox.batches.tree_reads import known_root
-from fairbox.errors import InvalidInput
-from fairbox.model.ids import ItemId, parse_item
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from fairbox.batches.models import Root
-    from fairbox.batches.ports import BatchStore
+    from fairbox.tables.batch_table import BatchTable
+    from fairbox.tables.batch_values import Root
 
 T = TypeVar("T")
 Step = tuple[int, int, FailedItems | None]
@@ -43,7 +43,7 @@ _NODES: Final = 20
 class ItemPages:
     """Walks groups in order, reading little first and more the longer it goes on."""
 
-    def __init__(self, store: BatchStore) -> None:
+    def __init__(self, store: BatchTable) -> None:
         self._store = store
 
     def missing(self, batch: str, after: str | None = None) -> Iterator[str]:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from fairbox.batches.models import (
+from fairbox.batches.results import AckResult
+from fairbox.errors import BatchBusy, BatchEnded, InvalidInput, MalformedItems, UnknownItems
+from fairbox.model.ids import ItemId, parse_items
+from fairbox.tables.batch_values import (
     Change,
     FailedItems,
     Leaf,
@@ -15,16 +18,13 @@ from fairbox.batches.models import (
     hour_of,
     node_of,
 )
-from fairbox.batches.results import AckResult
-from fairbox.errors import BatchBusy, BatchEnded, InvalidInput, MalformedItems, UnknownItems
-from fairbox.model.ids import ItemId, parse_items
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from fairbox.batches.batch_parts import Context
     from fairbox.batches.cascade import Cascade
-    from fairbox.batches.models import Node, Root
+    from fairbox.tables.batch_values import Node, Root
 
 Verb = Literal["ack", "fail", "retry"]
 

@@ -7,17 +7,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Literal
 
 from fairbox.batches.batch_parts import DAY_HOURS, TRIES
-from fairbox.batches.models import FENCED, Announcement, Change, LeafKey, hour_of, node_of
 from fairbox.batches.progress_reader import ProgressReader
 from fairbox.batches.results import Batch
 from fairbox.batches.tree_reads import known_root
 from fairbox.errors import BatchBusy, BatchEnded
+from fairbox.tables.batch_values import FENCED, Announcement, Change, LeafKey, hour_of, node_of
 
 if TYPE_CHECKING:
     from fairbox.batches.batch_parts import Context
     from fairbox.batches.cascade import Cascade
-    from fairbox.batches.models import Called, Root
     from fairbox.batches.results import Progress
+    from fairbox.tables.batch_values import Called, Root
 
 ERASE_STEP: Final = 25
 ERASE_GROUPS: Final = 1000

@@ -12,17 +12,19 @@ from typing import TYPE_CHECKING, Any, Literal
 from fairbox.batches.batch_parts import Context
 from fairbox.batches.cascade import Cascade
 from fairbox.batches.item_settlement import Settlement
-from fairbox.batches.models import LeafKey
-from fairbox.errors import BatchBusy, BatchEnded, UnknownItems
+from fairbox.errors import BatchBusy, BatchEnded, NotConfigured, UnknownItems
 from fairbox.model.ids import IdGenerator, parse_item
+from fairbox.settings import BATCHES_TABLE
+from fairbox.tables.batch_table import BatchTable
+from fairbox.tables.batch_values import LeafKey
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from random import Random
 
-    from fairbox.batches.models import Announcement, Change, Root
-    from fairbox.batches.ports import BatchStore
     from fairbox.model.clock import Clock
+    from fairbox.tables.batch_values import Announcement, Change, Root
+    from fairbox.tables.tables import Tables
 
 Fate = Literal["changed", "settled", "unknown", "ended"]
 
@@ -50,7 +52,7 @@ class MessageItems:
         clock, rng: time and chance.
     """
 
-    def __init__(self, store: BatchStore, clock: Clock, rng: Random) -> None:
+    def __init__(self, store: BatchTable, clock: Clock, rng: Random) -> None:
         self._context = Context(store, _Silent(), clock, rng, IdGenerator(clock))
         self._settlement = Settlement(self._context, Cascade(self._context))
 
@@ -114,6 +116,18 @@ class MessageItems:
         except BatchEnded:
             return "ended", []
         return ("changed", changes) if changes else ("settled", [])
+
+
+def message_items(tables: Tables) -> MessageItems:
+    """Return the mover of batch items with messages of these tables.
+
+    Raises:
+        NotConfigured: there is no batches table.
+    """
+    if tables.batches is None:
+        raise NotConfigured(BATCHES_TABLE)
+    table = BatchTable(tables.calls, tables.batches)
+    return MessageItems(table, tables.calls.clock, tables.calls.rng)
 
 
 class _Silent:

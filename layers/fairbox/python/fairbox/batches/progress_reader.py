@@ -6,7 +6,6 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from fairbox.batches.models import LeafKey
 from fairbox.batches.results import Progress
 from fairbox.batches.tree_reads import (
     known_root,
@@ -14,10 +13,11 @@ from fairbox.batches.tree_reads import (
     unfinished_nodes,
     unfinished_under_root,
 )
+from fairbox.tables.batch_values import LeafKey
 
 if TYPE_CHECKING:
     from fairbox.batches.batch_parts import Context
-    from fairbox.batches.models import Root
+    from fairbox.tables.batch_values import Root
 
 SAMPLE: Final = 100
 EXACT_SEAL_LEAVES: Final = 1000

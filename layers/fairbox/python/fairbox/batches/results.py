@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from fairbox.batches.models import Root, State
+    from fairbox.tables.batch_values import Root, State
 
 T = TypeVar("T")
 

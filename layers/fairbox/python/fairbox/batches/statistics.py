@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from fairbox.batches.models import LeafKey, hour_of
 from fairbox.batches.tree_reads import finished_hour, unfinished_groups, unfinished_nodes
+from fairbox.tables.batch_values import LeafKey, hour_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from fairbox.batches.batch_parts import Context
-    from fairbox.batches.models import Root
+    from fairbox.tables.batch_values import Root
 
 _ROOTS: Final = 100
 _FIRST_LEAVES: Final = 10

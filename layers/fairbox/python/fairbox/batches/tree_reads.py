@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fairbox.batches.models import (
+from fairbox.errors import UnknownBatch
+from fairbox.tables.batch_values import (
     ROOT_GROUPS,
     LeafKey,
     NodeKey,
@@ -14,16 +15,15 @@ from fairbox.batches.models import (
     ones,
     slot_of,
 )
-from fairbox.errors import UnknownBatch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fairbox.batches.models import Node, Root
-    from fairbox.batches.ports import BatchStore
+    from fairbox.tables.batch_table import BatchTable
+    from fairbox.tables.batch_values import Node, Root
 
 
-def known_root(store: BatchStore, batch: str) -> Root:
+def known_root(store: BatchTable, batch: str) -> Root:
     """Return a root.
 
     Raises:
@@ -40,7 +40,7 @@ def unfinished_under_root(root: Root) -> int:
     return root.bits & ((1 << ROOT_GROUPS) - 1)
 
 
-def unfinished_nodes(store: BatchStore, root: Root) -> list[Node]:
+def unfinished_nodes(store: BatchTable, root: Root) -> list[Node]:
     """Return the nodes with a bit in the root."""
     keys = [NodeKey(root.batch, number) for number in bits(root.bits >> ROOT_GROUPS)]
     found = store.nodes(keys) if keys else {}
@@ -56,7 +56,7 @@ def unfinished_groups(root: Root, nodes: Sequence[Node]) -> list[int]:
     return groups
 
 
-def finished_hour(store: BatchStore, root: Root) -> int:
+def finished_hour(store: BatchTable, root: Root) -> int:
     """Return the newest hour of what is finished directly under a root; 0 for nothing.
 
     A last ack of a group leaves its hour there, where no walk over the unfinished comes by.

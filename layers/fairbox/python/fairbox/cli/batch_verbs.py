@@ -8,13 +8,13 @@ from typing import Annotated
 
 import typer
 
-from fairbox.batches.models import State
 from fairbox.cli import batch_wait as waiting
 from fairbox.cli.commands import DryRun, FromFile, Limit, OptionalLimit, Yes, noun, verb
 from fairbox.cli.item_input import check, item_ids, settle
 from fairbox.cli.output_fields import batch_fields, progress_fields
 from fairbox.cli.session import Session
 from fairbox.settings import OPEN_BATCH_DAYS, SEALED_BATCH_DAYS
+from fairbox.tables.batch_values import State
 
 batch = noun("Know, exactly once, when a fan-out of any size is finished.")
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from fairbox.batches.models import ENDED
 from fairbox.cli.session import FAILED, interactive
+from fairbox.tables.batch_values import ENDED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -6,11 +6,11 @@ import hashlib
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from fairbox.batches.models import Callbacks
 from fairbox.client.topic_administration import check_address
 from fairbox.errors import InvalidInput, UnknownTopic
 from fairbox.model.messages import check_topic
 from fairbox.model.topics import SCHEMES, Subscription, Topic
+from fairbox.tables.batch_values import Callbacks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,7 +7,6 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.batches.additions import NO_CALLBACKS
-from fairbox.batches.models import COMPLETED_TOPIC, MAX_GROUP_SIZE, ORPHANED_TOPIC
 from fairbox.client.batch_callbacks import check_retry_hours
 from fairbox.client.batch_context import BatchPart
 from fairbox.client.batch_reads import known_id
@@ -22,14 +21,15 @@ from fairbox.errors import (
 )
 from fairbox.model.messages import Message
 from fairbox.model.topics import Topic
+from fairbox.tables.batch_values import COMPLETED_TOPIC, MAX_GROUP_SIZE, ORPHANED_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from fairbox.batches.item_settlement import Verb
-    from fairbox.batches.models import Announcement, Root
     from fairbox.batches.results import AckResult, Batch, Group, Progress
     from fairbox.client.outbox import Outbox
+    from fairbox.tables.batch_values import Announcement, Root
 
 
 NOBODY: Final = "nobody has subscribed"

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from fairbox.batches.batch_parts import Context
-    from fairbox.batches.models import Callbacks
-    from fairbox.batches.ports import BatchStore
+    from fairbox.tables.batch_table import BatchTable
+    from fairbox.tables.batch_values import Callbacks
 
 
 class BatchContext:
@@ -47,7 +47,7 @@ class BatchContext:
 class BatchPart:
     """A part of `Batches`: methods over the shared context, and no state of its own."""
 
-    store: BatchStore
+    store: BatchTable
     _context: BatchContext
 
     def _open(self, context: BatchContext) -> None:

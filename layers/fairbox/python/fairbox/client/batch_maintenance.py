@@ -8,11 +8,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fairbox.batches.coalesced_acks import CoalescedAcks
-from fairbox.batches.models import FirstDeath
 from fairbox.batches.statistics import Statistics
 from fairbox.client.batch_context import BatchPart
 from fairbox.errors import FairboxError, NewerVersion, Unreadable
 from fairbox.tables.batch_records import read_image
+from fairbox.tables.batch_values import FirstDeath
 from fairbox.tables.stream_records import sequence_order
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from fairbox.batches.cascade import Cascaded
     from fairbox.batches.cleanup import Cleaned, OrphanCheck
     from fairbox.batches.coalesced_acks import Drained
-    from fairbox.batches.models import Cause, Emptied
     from fairbox.batches.statistics import OpenBatches, Stalled
+    from fairbox.tables.batch_values import Cause, Emptied
 
 
 @dataclass(slots=True)

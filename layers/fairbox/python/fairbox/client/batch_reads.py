@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from fairbox.batches.models import ENDED
 from fairbox.batches.results import Batch
 from fairbox.batches.tree_reads import known_root
 from fairbox.client.batch_context import BatchPart
 from fairbox.errors import InvalidInput, UnknownBatch
 from fairbox.model.ids import check_batch_id
+from fairbox.tables.batch_values import ENDED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from fairbox.batches.models import State
     from fairbox.batches.results import FailedItem, Page, Progress
+    from fairbox.tables.batch_values import State
 
 STATES: Final = ("open", "sealed", *sorted(ENDED))
 

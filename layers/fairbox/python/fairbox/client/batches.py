@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.aws.deployed_settings import settings_with
 from fairbox.batches.batch_parts import Context
-from fairbox.batches.models import COMPLETED_TOPIC, ORPHANED_TOPIC
 from fairbox.client.batch_callbacks import resolve_callbacks
 from fairbox.client.batch_changes import BatchChanges, OutboxAnnouncer
 from fairbox.client.batch_context import BatchContext
@@ -19,6 +18,7 @@ from fairbox.model.ids import IdGenerator
 from fairbox.sdk.clients import make_client
 from fairbox.settings import BATCHES_TABLE, DELIVERIES_TABLE, OUTBOX_TABLE
 from fairbox.tables.batch_table import BatchTable
+from fairbox.tables.batch_values import COMPLETED_TOPIC, ORPHANED_TOPIC
 from fairbox.tables.tables import Tables
 
 if TYPE_CHECKING:

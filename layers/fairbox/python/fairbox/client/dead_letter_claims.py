@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from fairbox.client.purges import Purges
 from fairbox.errors import FairboxError, Unavailable
 from fairbox.model.receipts import TOKEN_BYTES, Receipt
 from fairbox.model.received_messages import Received
@@ -66,7 +67,7 @@ class DeadLetterClaims:
     def ack(self, receipts: Sequence[Receipt]) -> list[Receipt]:
         """Purge dead letters (1 RRU and 5 WRU each); return the stale receipts."""
         claimed = self._claimed(receipts)
-        ends = self._outbox.tables.holder_purges.purge(
+        ends = Purges(self._outbox.tables, same_holder=True).purge(
             [d for d, _ in claimed.values()], "acknowledged"
         )
         purged = {r for r, end in zip(claimed, ends, strict=True) if end == "purged"}

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from fairbox.client.dead_letter_search import chooses, find_dead_letters
 from fairbox.client.message_pages import MAX_PAGE
 from fairbox.client.outbox_context import OutboxPart
+from fairbox.client.purges import TOGETHER, Purges
 from fairbox.client.reading import check_limit
 from fairbox.errors import MessagesNotFound
 from fairbox.queue.models import check_reason
-from fairbox.tables.purges import TOGETHER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -126,7 +126,7 @@ class DeadLetterPurge(OutboxPart):
         names: list[str] = []
         left: list[str] = []
         for some in _parts(islice(chosen, limit)):
-            done = ["purged"] * len(some) if dry_run else self.tables.purges.purge(some, kept)
+            done = ["purged"] * len(some) if dry_run else Purges(self.tables).purge(some, kept)
             ends = list(zip(some, done, strict=True))
             names += [letter.name for letter, end in ends if end == "purged"]
             left += [letter.name for letter, end in ends if end == "left"]

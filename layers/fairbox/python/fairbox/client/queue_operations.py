@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from fairbox.client.queue_context import QueuePart
 from fairbox.client.reading import check_limit
 from fairbox.client.settlement_by_ref import SettlementByRef, given_back, leaving
+from fairbox.dispatch.burials import Burials
 from fairbox.dispatch.tombstones import finish_marked
 from fairbox.errors import (
     InvalidInput,
@@ -297,7 +298,7 @@ class QueueOperations(QueuePart):
             while True:
                 page = self._context.tables.lanes.page(lane, *shard, limit=_PAGE, after=after)
                 for item in page.unreadable:
-                    self._context.tables.burials.bury_raw(item, "unreadable")
+                    Burials(self._context.tables).bury_raw(item, "unreadable")
                 finish_marked(self._context.tables, [m for m in page.messages if m.gone])
                 yield [m for m in page.messages if m.gone is None and m.ref.id < start]
                 after = page.last

@@ -11,6 +11,7 @@ from fairbox.client.dead_letter_search import chooses, find_dead_letters
 from fairbox.client.message_pages import MAX_PAGE
 from fairbox.client.outbox_context import OutboxPart
 from fairbox.client.reading import check_limit
+from fairbox.client.redrives import Redrives
 from fairbox.errors import (
     BatchBusy,
     DeadLettersUnreadable,
@@ -22,9 +23,9 @@ from fairbox.errors import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from fairbox.client.redrives import Returned
     from fairbox.model.messages import MessageRef
     from fairbox.tables.dead_letters import DeadLetter
-    from fairbox.tables.redrives import Returned
     from fairbox.tables.stored_messages import StoredMessage
 
 
@@ -206,11 +207,11 @@ class DeadLetterRedrive(OutboxPart):
 
     def _put(self, letter: StoredMessage, content: Content) -> Returned:
         if not content.given:
-            return self.tables.redrives.put_back(letter)
+            return Redrives(self.tables).put_back(letter)
         item, stored = content.edit(letter, self._context.tables.bodies, self.tables.calls.rng)
         back = False
         try:
-            back = self.tables.redrives.put_back(letter, item) == "inserted"
+            back = Redrives(self.tables).put_back(letter, item) == "inserted"
         finally:
             unused = stored if not back else letter.offloaded if content.body is not None else None
             if unused is not None and self._context.tables.bodies is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
+from fairbox.dispatch.burials import Burials
 from fairbox.errors import BatchBusy, FairboxError
 from fairbox.model.clock import milliseconds
 from fairbox.model.ids import sent_at, time_of
@@ -301,13 +302,13 @@ class OutcomeWriter:
         if after == before:
             return "saved"
         if died and decision.left:
-            return self._tables.burials.bury_partly(after, before, died, decision.letter)
+            return Burials(self._tables).bury_partly(after, before, died, decision.letter)
         return self._tables.lanes.save_state(after, before)
 
     def _remove(self, decision: Decision) -> None:
         """Take a message that was just marked out of the outbox."""
         if decision.died:
-            self._tables.burials.bury(decision.letter, decision.died)
+            Burials(self._tables).bury(decision.letter, decision.died)
         else:
             self._tables.lanes.delete_marked(decision.after)
         self._result.removed += 1

@@ -6,6 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from fairbox.dispatch.burials import Burials
 from fairbox.dispatch.delivery_result import DeliveryResult
 from fairbox.dispatch.ports import Doorbell
 from fairbox.errors import FairboxError, NewerVersion, Unreadable
@@ -188,7 +189,7 @@ class Relay:
         except NewerVersion:  # it stays; the sweep enqueues visits until a newer release reads it
             report.newer += 1
         except Unreadable as unreadable:
-            self._tables.burials.bury_raw(raw_image(record), str(unreadable))
+            Burials(self._tables).bury_raw(raw_image(record), str(unreadable))
             report.unreadable += 1
         return None
 

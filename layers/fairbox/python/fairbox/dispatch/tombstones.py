@@ -6,6 +6,7 @@ import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from fairbox.dispatch.burials import Burials
 from fairbox.errors import FairboxError
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def finish_marked(
         died = frozenset(name for name, state in stored.states.items() if state.dead)
         try:
             if stored.gone == "dead" and died:
-                tables.burials.finish(stored, died)
+                Burials(tables).finish(stored, died)
             else:
                 tables.lanes.delete_marked(stored)
         except FairboxError as error:
@@ -60,4 +61,4 @@ def bury_marked(tables: Tables, stored: StoredMessage) -> None:
     """
     died = frozenset(name for name, state in stored.states.items() if state.dead)
     with suppress(FairboxError):
-        tables.burials.bury(stored, died)
+        Burials(tables).bury(stored, died)

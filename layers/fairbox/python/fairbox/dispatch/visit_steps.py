@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from fairbox.dispatch.burials import Burials
 from fairbox.dispatch.delivery_result import DeliveryResult
 from fairbox.dispatch.ports import Doorbell
 from fairbox.dispatch.tombstones import finish_marked
@@ -59,7 +60,7 @@ def readable(
 ) -> list[StoredMessage]:
     """Bury unreadable items, finish messages marked as leaving; return the outstanding ones."""
     for item in unreadable:
-        tables.burials.bury_raw(item, "unreadable")
+        Burials(tables).bury_raw(item, "unreadable")
         report.unreadable += 1
     errors: list[str] = []
     report.finished += finish_marked(tables, [m for m in messages if m.gone], errors)

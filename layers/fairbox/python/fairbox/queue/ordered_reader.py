@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
+from fairbox.dispatch.burials import Burials
 from fairbox.dispatch.tombstones import finish_marked
 from fairbox.model.clock import milliseconds
 from fairbox.model.ids import before, time_of
@@ -187,7 +188,7 @@ class ShardReader:
         self, found: Sequence[StoredMessage], unreadable: Sequence[Mapping[str, object]]
     ) -> None:
         for item in unreadable:
-            self._tables.burials.bury_raw(item, "unreadable")
+            Burials(self._tables).bury_raw(item, "unreadable")
         finish_marked(self._tables, [m for m in found if m.gone])
 
     def _page(self, shard: Shard, window: Window, limit: int, spent: Spent) -> KeyClaims | None:

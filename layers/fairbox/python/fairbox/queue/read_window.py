@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal
 
+from fairbox.dispatch.burials import Burials
 from fairbox.dispatch.tombstones import bury_marked, finish_marked
 from fairbox.model.clock import milliseconds
 from fairbox.model.ids import time_of
@@ -145,7 +146,7 @@ class LaneReader:
         rows = 0 if window.cursor else 1  # the shard's row, at the head
         room.spend(rows + len(found.messages) + len(found.unreadable))
         for item in found.unreadable:
-            self._tables.burials.bury_raw(item, "unreadable")
+            Burials(self._tables).bury_raw(item, "unreadable")
         finish_marked(self._tables, [m for m in found.messages if m.gone])
         free = []
         for stored in found.messages:

@@ -6,7 +6,8 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any, Final, cast, get_args
 
-from fairbox.batches.models import (
+from fairbox.errors import Unreadable
+from fairbox.tables.batch_values import (
     ENDED,
     FENCED,
     Callbacks,
@@ -26,7 +27,6 @@ from fairbox.batches.models import (
     Root,
     State,
 )
-from fairbox.errors import Unreadable
 from fairbox.tables.circuits import NOT_OURS
 from fairbox.tables.item_versions import check_version, unknown_of
 from fairbox.tables.keys import NEEDS, PK, SK, Item, Key, key_text
@@ -34,7 +34,7 @@ from fairbox.tables.keys import NEEDS, PK, SK, Item, Key, key_text
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from fairbox.batches.models import Unknown
+    from fairbox.tables.batch_values import Unknown
 
 OPEN_BATCHES_INDEX: Final = "OpenBatches"
 BUCKETS: Final = 8

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import Context, copy_context
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from botocore.exceptions import ClientError
 
-from fairbox.batches.models import (
+from fairbox.errors import Throttled, TransactionCancelled, Unavailable
+from fairbox.tables import batch_records as codec
+from fairbox.tables.batch_values import (
     Child,
     FailedItems,
     Leaf,
@@ -22,17 +25,14 @@ from fairbox.batches.models import (
     Root,
     StillWriting,
 )
-from fairbox.batches.ports import Refusal
-from fairbox.errors import Throttled, TransactionCancelled, Unavailable
-from fairbox.tables import batch_records as codec
 from fairbox.tables.calls import ConditionFailed
 from fairbox.tables.keys import PK, SK
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from fairbox.batches.models import Change, Record
     from fairbox.model.ids import ItemId
+    from fairbox.tables.batch_values import Change, Record
     from fairbox.tables.calls import Calls
     from fairbox.tables.keys import Key
 
@@ -41,8 +41,22 @@ _FEW_PAGES: Final = 8
 _READERS: Final = 4
 
 
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The reason why changes were not written.
+
+    Attributes:
+        records: for each change the record that stands in its way, as far as known.
+        actions: for each action its code and the old image of what it names; none when another
+            transaction was under way.
+    """
+
+    records: Sequence[Record | None]
+    actions: Sequence[tuple[str, Mapping[str, Any]]] = ()
+
+
 class BatchTable:
-    """Implements `fairbox.batches.ports.BatchStore`.
+    """Reads are consistent; a write is one call, whole or not at all.
 
     Args:
         calls: makes the calls.
@@ -158,7 +172,7 @@ class BatchTable:
             if len(made) == 1 and not actions:
                 self._calls.call("put_item", **made[0]["Put"])
             else:
-                self._calls.call("transact_write_items", TransactItems=[*made, *actions])
+                self._calls.transact([*made, *actions])
         except ConditionFailed as failed:
             return Refusal([_record(failed.old)])
         except TransactionCancelled as cancelled:

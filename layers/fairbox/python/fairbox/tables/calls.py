@@ -156,6 +156,15 @@ class Calls:
                 return answer
         raise AssertionError  # the last try returned or raised
 
+    def transact(self, actions: Sequence[Mapping[str, Any]]) -> None:
+        """Do these actions, all or none.
+
+        Raises:
+            TransactionCancelled: an action was refused, and nothing is done.
+            FairboxError: as `call`.
+        """
+        self.call("transact_write_items", TransactItems=list(actions))
+
     def call_once(self, operation: str, **arguments: Any) -> dict[str, Any]:
         """Make one call and never repeat it, for writes that a repetition could do harm.
 

@@ -151,7 +151,7 @@ class CircuitRows:
             if announce:
                 bump = change_update(self._table, ANNOUNCED, topic, self._changes())
                 actions = [{"Update": update}, {"Update": bump}]
-                self._calls.call("transact_write_items", TransactItems=actions)
+                self._calls.transact(actions)
             else:
                 self._calls.call("update_item", **update)
         except ConditionFailed as failed:

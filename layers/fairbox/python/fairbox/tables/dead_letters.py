@@ -213,6 +213,13 @@ class DeadLane:
             },
         )
 
+    def removal_action(self, letter: DeadLetter) -> dict[str, Any]:
+        """Return the delete of an entry that cannot be read, where it is there."""
+        place = key(lane_pk("dead", letter.topic, letter.epoch, letter.shard), letter.id)
+        there = {"ConditionExpression": "attribute_exists(#p)"}
+        fields = {"ExpressionAttributeNames": {"#p": PK}}
+        return {"Delete": {"TableName": self.table, "Key": place} | there | fields}
+
     def get(self, ref: MessageRef) -> Item | None:
         """Return a dead letter's item (consistent)."""
         answer = self.calls.call(

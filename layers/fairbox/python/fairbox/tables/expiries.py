@@ -29,7 +29,7 @@ _EXPIRED: Final = {"S": "expired"}
 
 
 class Expiries:
-    """Marks messages as expired, each batch item failed with its message, and deletes the marked.
+    """Marks messages as expired, and deletes the marked.
 
     A mark holds where the message is as it was read: nobody has claimed, edited or redriven it.
 
@@ -50,38 +50,31 @@ class Expiries:
         )
 
     def mark(self, messages: Sequence[StoredMessage]) -> list[StoredMessage]:
-        """Mark messages of an unordered shard (1 WRU a KB, 25 a call); return the marked.
+        """Mark messages without a batch item (1 WRU a KB, 25 a call); return the marked.
 
-        With a batch item: 2 WRU a KB, and as `MessageItems.fail_with`. One that could not be
-        written is left out, and logged.
+        One that could not be written is left out, and logged.
         """
-        plain = [m for m in messages if m.message.batch_item is None]
-        answers = execute(self._tables.calls, [self._mark(m) for m in plain])
+        answers = execute(self._tables.calls, [self._mark(m) for m in messages])
         marked = []
-        for stored, answer in zip(plain, answers, strict=True):
+        for stored, answer in zip(messages, answers, strict=True):
             if answer.error is not None:
                 _log(stored, answer.error)
             # ours, when the answer to an earlier try was lost
             elif answer.done or answer.old.get(GONE) == _EXPIRED:
                 marked.append(stored)
-        return marked + [m for m in messages if m.message.batch_item and self._fail(m)]
+        return marked
 
     def mark_in_row(self, messages: Sequence[StoredMessage], shard: Shard, row: KeyClaims) -> bool:
         """Mark messages of an ordered shard and write its row, in one transaction.
 
-        It costs 2 WRU a KB for each message and for the row. One message alone may have a batch
-        item.
+        It costs 2 WRU a KB for each message and for the row. None has a batch item.
 
         Returns:
             Whether all was as read, under the row's version; if not, nothing is written.
         """
         hold = {"Update": self._tables.key_claims.action(shard, row, row.version)}
-        if messages[0].message.batch_item is not None:
-            return self._fail(messages[0], hold)
         try:
-            self._tables.calls.call(
-                "transact_write_items", TransactItems=[*map(self._action, messages), hold]
-            )
+            self._tables.calls.transact([*map(self.action, messages), hold])
         except TransactionCancelled:
             return False
         return True
@@ -115,18 +108,9 @@ class Expiries:
             parameters=parameters,
         )
 
-    def _action(self, stored: StoredMessage) -> dict[str, Any]:
+    def action(self, stored: StoredMessage) -> dict[str, Any]:
+        """Return the update that marks a message where it is as it was read."""
         return {"Update": gone_action(self._tables.outbox, stored, "expired", EXPIRED)}
-
-    def _fail(self, stored: StoredMessage, *others: dict[str, Any]) -> bool:
-        """Mark a message and fail its batch item, in one transaction; return whether it was."""
-        actions = [self._action(stored), *others]
-        item = stored.message.batch_item or ""
-        try:
-            return not self._tables.message_items.fail_with(item, EXPIRED, actions).refused
-        except FairboxError as error:
-            _log(stored, error)
-            return False
 
 
 def _log(stored: StoredMessage, error: FairboxError) -> None:

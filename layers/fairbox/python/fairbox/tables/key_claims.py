@@ -501,7 +501,7 @@ class KeyClaimTable:
         """Write claims and update a message, both or neither; return whether they were written."""
         actions = [{"Update": update}, {"Update": self.action(shard, row, version)}]
         try:
-            self._calls.call("transact_write_items", TransactItems=actions)
+            self._calls.transact(actions)
         except TransactionCancelled:
             return False
         return True

@@ -143,7 +143,7 @@ class KeysAsideTable:
     ) -> bool:
         update = {"Update": self._rows.action(shard, row, version)}
         try:
-            self._calls.call("transact_write_items", TransactItems=[update, *actions])
+            self._calls.transact([update, *actions])
         except TransactionCancelled:
             return False
         return True

@@ -18,8 +18,18 @@ from fairbox.tables.calls import ConditionFailed
 from fairbox.tables.deferred_keys import read_deferred
 from fairbox.tables.key_claims import read_claims
 from fairbox.tables.keys import HEAD, PK, SK, due_sk, lane_pk, message_key
+from fairbox.tables.partiql import execute, statement
 from fairbox.tables.shard_rows import read_shard
-from fairbox.tables.stored_messages import CLAIM_UNTIL, GONE, HOLDER, REASON, SIZE, read_message
+from fairbox.tables.stored_messages import (
+    CLAIM_UNTIL,
+    GONE,
+    HOLDER,
+    REASON,
+    REDRIVEN,
+    SIZE,
+    number,
+    read_message,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -166,6 +176,20 @@ class Lanes:
             return False
         return True
 
+    def delete_purged(self, letters: Sequence[StoredMessage]) -> None:
+        """Delete the marks that purges left for these, 25 a call; readers delete what stays."""
+        deletions = [
+            statement(
+                "DELETE FROM",
+                self.table,
+                message_key(letter.ref),
+                wheres=[f'"{GONE}" = ?', f'"{REDRIVEN}" = ?'],
+                parameters=[{"S": "purged"}, number(letter.redriven + 1)],
+            )
+            for letter in letters
+        ]
+        execute(self.calls, deletions)
+
     def delete_unchanged(self, before: StoredMessage) -> Saved:
         """Delete an outstanding message whose state is as in `before`; see `save_state`."""
         try:
@@ -181,7 +205,7 @@ class Lanes:
         update = message_states.update(self.table, stored, before)
         try:
             if others:
-                self.calls.call("transact_write_items", TransactItems=[{"Update": update}, *others])
+                self.calls.transact([{"Update": update}, *others])
             else:
                 self.calls.call("update_item", **update)
         except ItemTooLarge:

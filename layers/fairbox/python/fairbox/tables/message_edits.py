@@ -196,7 +196,7 @@ class Edits:
             actions = [*actions, {"Update": self._key_claims.action(_shard(ref), row, version)}]
         try:
             if len(actions) > 1:
-                self._calls.call("transact_write_items", TransactItems=actions)
+                self._calls.transact(actions)
             else:
                 ((verb, arguments),) = actions[0].items()
                 self._calls.call(f"{verb.lower()}_item", **arguments)

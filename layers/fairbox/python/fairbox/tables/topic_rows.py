@@ -579,7 +579,7 @@ class TopicTable:
         before = self.changes(consistent=False)
         bump = change_update(self._table, CONFIG_VERSION, topic, before)
         try:
-            self._calls.call("transact_write_items", TransactItems=[*actions, {"Update": bump}])
+            self._calls.transact([*actions, {"Update": bump}])
         except TransactionCancelled:
             return False
         return True

@@ -12,7 +12,7 @@ import random
 from collections import defaultdict, deque
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from fairbox.dispatch.parallel import one_by_one
 from fairbox.dispatch.visit_steps import postpone_check
@@ -20,7 +20,7 @@ from fairbox.errors import FairboxError
 from fairbox.model.clock import milliseconds
 from fairbox.model.ids import time_of
 from fairbox.model.topics import EXPIRY_MARGIN_MS
-from fairbox.tables.expiries import Expiries
+from fairbox.tables.expiries import EXPIRED, Expiries
 from fairbox.tables.key_claims import key_digest
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ class Expiry:
         if topic.topic.ordering == "key":
             marked = self._mark_in_row(walk, may, now)
         else:
-            marked = self._expiries.mark([m for m in may if not _claimed(m, now)])
+            marked = self._mark([m for m in may if not _claimed(m, now)])
         walk.kept += len(there) - len(marked)
         walk.removed += self._expiries.delete([*left, *marked])
         self._go_on(walk, page, now)
@@ -178,6 +178,35 @@ class Expiry:
             if walk.kept and not walk.removed:
                 postpone_check(self._tables, walk.row, 0, now)
 
+    def _mark(self, messages: Sequence[StoredMessage]) -> list[StoredMessage]:
+        """Mark messages of an unordered shard; return the marked."""
+        marked = self._expiries.mark([m for m in messages if m.message.batch_item is None])
+        return marked + [m for m in messages if m.message.batch_item and self._fail(m)]
+
+    def _mark_with(self, messages: Sequence[StoredMessage], shard: Shard, row: KeyClaims) -> bool:
+        """Mark messages and write their shard's row; only a single one may have a batch item."""
+        if messages[0].message.batch_item is None:
+            return self._expiries.mark_in_row(messages, shard, row)
+        hold = {"Update": self._tables.key_claims.action(shard, row, row.version)}
+        return self._fail(messages[0], hold)
+
+    def _fail(self, stored: StoredMessage, *others: dict[str, Any]) -> bool:
+        """Mark a message and fail its batch item in one transaction; return whether it was.
+
+        It costs 2 WRU a KB, and as `MessageItems.fail_with`.
+        """
+        # imported where it is used: no cold start pays for it
+        from fairbox.batches.message_items import message_items  # noqa: PLC0415
+
+        actions = [self._expiries.action(stored), *others]
+        item = stored.message.batch_item or ""
+        try:
+            return not message_items(self._tables).fail_with(item, EXPIRED, actions).refused
+        except FairboxError as error:
+            extra = {"ref": str(stored.ref), "error": str(error)}
+            logger.warning("a message could not expire yet", extra=extra)
+            return False
+
     def _mark_in_row(
         self, walk: _Walk, messages: Sequence[StoredMessage], now: int
     ) -> list[StoredMessage]:
@@ -193,9 +222,7 @@ class Expiry:
                 }
                 acked = {i for e in row.entries for i in e.done}
                 free = [m for m in some if m.ref.id not in acked and key_digest(m) not in busy]
-                if not free or self._expiries.mark_in_row(
-                    free, walk.shard, _without(row, free, now)
-                ):
+                if not free or self._mark_with(free, walk.shard, _without(row, free, now)):
                     marked += free
                     break
         return marked

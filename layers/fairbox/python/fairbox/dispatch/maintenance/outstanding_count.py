@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from fairbox.batches.models import NOTICE_TOPICS
 from fairbox.model.clock import milliseconds
 from fairbox.model.ids import time_of
+from fairbox.tables.batch_values import NOTICE_TOPICS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from fairbox.dispatch.burials import Burials
 from fairbox.dispatch.doubt import doubt
 from fairbox.dispatch.ports import OVERDUE_MS, Doorbell
 from fairbox.dispatch.stream.marking import LANES, MarkReport
@@ -385,7 +386,7 @@ class Repair:
                 report.newer += 1
                 continue
             except Unreadable as unreadable:
-                self._tables.burials.bury_raw(item, str(unreadable))
+                Burials(self._tables).bury_raw(item, str(unreadable))
                 report.unreadable += 1
                 continue
             ref = stored.ref

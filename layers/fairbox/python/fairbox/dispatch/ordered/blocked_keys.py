@@ -34,7 +34,7 @@ class BlockingLetters:
         """Whether a dead letter, or its message if it is `lying`, blocks its key (4 RRU)."""
         if self._topic.topic.on_dead != "block":
             return False
-        stored, dead = self._tables.burials.outstanding_or_dead(MessageRef(*self._shard, entry.id))
+        stored, dead = self._tables.outstanding_or_dead(MessageRef(*self._shard, entry.id))
         if stored is not None and stored.gone == "dead":
             return True
         lacking = frozenset[str]()

@@ -5,24 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from fairbox.dispatch.burials import Burials
 from fairbox.errors import TransactionCancelled
 from fairbox.model.chunks import chunks
 from fairbox.tables import message_states
 from fairbox.tables.dead_letters import purged_item
-from fairbox.tables.keys import PK, key, lane_pk, message_key
 from fairbox.tables.message_inserts import put_new
-from fairbox.tables.partiql import execute, statement
 from fairbox.tables.shard_rows import ShardRow
-from fairbox.tables.stored_messages import GONE, REDRIVEN, number
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from fairbox.tables.burials import Burials
-    from fairbox.tables.dead_letters import DeadLane, DeadLetter
-    from fairbox.tables.lanes import Lanes
-    from fairbox.tables.shard_rows import ShardRows
+    from fairbox.tables.dead_letters import DeadLetter
     from fairbox.tables.stored_messages import StoredMessage
+    from fairbox.tables.tables import Tables
 
 Purged = Literal["purged", "gone", "left"]
 TOGETHER: Final = 50  # two actions each, of the hundred that a transaction takes
@@ -42,26 +38,15 @@ class Purges:
     that was added once more after it had died, leave no mark; the shard's row takes their count.
 
     Args:
-        lanes: of the outbox.
-        dead: lane `dead`.
-        burials: finishes moves to there that others began.
-        rows: the shard rows.
-        held: each is purged only while it is held by who held it when it was read.
+        tables: the tables.
+        same_holder: each is purged only while it is held by who held it when it was read.
     """
 
-    def __init__(
-        self,
-        lanes: Lanes,
-        dead: DeadLane,
-        burials: Burials,
-        rows: ShardRows,
-        *,
-        same_holder: bool = False,
-    ) -> None:
-        self._lanes = lanes
-        self._dead = dead
-        self._burials = burials
-        self._rows = rows
+    def __init__(self, tables: Tables, *, same_holder: bool = False) -> None:
+        self._lanes = tables.lanes
+        self._dead = tables.dead
+        self._rows = tables.rows
+        self._burials = Burials(tables)
         self._same_holder = same_holder
 
     def purge(self, letters: Sequence[DeadLetter], reason: str) -> list[Purged]:
@@ -88,7 +73,7 @@ class Purges:
         together = True
         try:
             if actions:
-                self._transact(actions)
+                self._lanes.calls.transact(actions)
         except TransactionCancelled:
             together = False
         done: list[Purged] = []
@@ -108,7 +93,9 @@ class Purges:
         there: StoredMessage | None = None
         for _ in range(_TRIES):
             try:
-                self._transact([self._end(letter, there, reason), self._removal(letter)])
+                self._lanes.calls.transact(
+                    [self._end(letter, there, reason), self._removal(letter)]
+                )
             except TransactionCancelled as cancelled:
                 (code, image), (removal, _) = cancelled.reasons[0], cancelled.reasons[1]
             else:
@@ -126,14 +113,10 @@ class Purges:
         return "left"
 
     def _unreadable(self, letter: DeadLetter) -> Purged:
-        place = key(lane_pk("dead", letter.topic, letter.epoch, letter.shard), letter.id)
-        there = {"ConditionExpression": "attribute_exists(#p)"}
-        fields = {"ExpressionAttributeNames": {"#p": PK}}
-        removal = {"TableName": self._dead.table, "Key": place} | there | fields
         for _ in range(_TRIES):
             counted = self._counted(letter.topic, letter.epoch, letter.shard)
             try:
-                self._transact([counted, {"Delete": removal}])
+                self._lanes.calls.transact([counted, self._dead.removal_action(letter)])
             except TransactionCancelled as cancelled:
                 if cancelled.reasons[1][0] == _REFUSED:
                     return "gone"
@@ -173,25 +156,9 @@ class Purges:
             after = replace(after, next_check=None, backoff=0)
         return {"Update": self._rows.change_action(after, row)}
 
-    def _transact(self, actions: Sequence[Mapping[str, Any]]) -> None:
-        self._lanes.calls.call("transact_write_items", TransactItems=list(actions))
-
     def _sweep_up(self, letters: Sequence[DeadLetter]) -> None:
         """Delete the marks, 25 a call; those not deleted are left to their readers."""
-        execute(
-            self._lanes.calls,
-            [
-                statement(
-                    "DELETE FROM",
-                    self._lanes.table,
-                    message_key(letter.stored.ref),
-                    wheres=[f'"{GONE}" = ?', f'"{REDRIVEN}" = ?'],
-                    parameters=[{"S": "purged"}, number(letter.stored.redriven + 1)],
-                )
-                for letter in letters
-                if letter.stored is not None
-            ],
-        )
+        self._lanes.delete_purged([x.stored for x in letters if x.stored is not None])
 
 
 def _together(letters: Sequence[DeadLetter]) -> Iterator[list[DeadLetter]]:

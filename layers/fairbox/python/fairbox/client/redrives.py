@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from fairbox.dispatch.burials import Burials
 from fairbox.errors import BatchBusy, MessagesOutstanding, TransactionCancelled
 from fairbox.tables import message_states
 from fairbox.tables.dead_letters import returning_item
@@ -12,14 +13,11 @@ from fairbox.tables.message_inserts import put_new
 from fairbox.tables.stored_messages import with_content
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from fairbox.batches.message_items import MessageItems
-    from fairbox.tables.burials import Burials
-    from fairbox.tables.dead_letters import DeadLane
     from fairbox.tables.keys import Item
-    from fairbox.tables.lanes import Lanes
     from fairbox.tables.stored_messages import StoredMessage
+    from fairbox.tables.tables import Tables
 
 Returned = Literal["inserted", "merged", "gone"]
 _TRIES: Final = 8
@@ -30,23 +28,14 @@ class Redrives:
     """Puts dead letters back into their own lanes.
 
     Args:
-        lanes: of the outbox.
-        dead: lane `dead`.
-        burials: finishes moves to there that others began.
-        message_items: gives what moves batch items; asked for when a dead letter carries one.
+        tables: the tables.
     """
 
-    def __init__(
-        self,
-        lanes: Lanes,
-        dead: DeadLane,
-        burials: Burials,
-        message_items: Callable[[], MessageItems],
-    ) -> None:
-        self._lanes = lanes
-        self._dead = dead
-        self._burials = burials
-        self._message_items = message_items
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        self._lanes = tables.lanes
+        self._dead = tables.dead
+        self._burials = Burials(tables)
 
     def put_back(self, letter: StoredMessage, edited: Item | None = None) -> Returned:
         """Put a dead letter back for the subscriptions that it died for, with a fresh state.
@@ -95,9 +84,12 @@ class Redrives:
         actions = [self._returning(letter, there, edited), removal]
         item = letter.message.batch_item
         if item is not None:
-            return self._message_items().retry_with(item, actions).refused or None
+            # imported where it is used: no cold start pays for it
+            from fairbox.batches.message_items import message_items  # noqa: PLC0415
+
+            return message_items(self._tables).retry_with(item, actions).refused or None
         try:
-            self._lanes.calls.call("transact_write_items", TransactItems=actions)
+            self._tables.calls.transact(actions)
         except TransactionCancelled as cancelled:
             return cancelled.reasons
         return None

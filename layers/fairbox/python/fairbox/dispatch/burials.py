@@ -7,22 +7,20 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from fairbox.errors import ItemTooLarge, TransactionCancelled, Unavailable, Unreadable
+from fairbox.errors import ItemTooLarge, TransactionCancelled, Unavailable
 from fairbox.tables import message_states
-from fairbox.tables.dead_letters import read_dead, reason_of
-from fairbox.tables.keys import key_of, message_key
+from fairbox.tables.dead_letters import reason_of
+from fairbox.tables.keys import key_of
 from fairbox.tables.lanes import saved_or_there
 from fairbox.tables.message_failures import bare
 from fairbox.tables.stored_messages import read_message
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
-    from fairbox.batches.message_items import MessageItems, Moved
-    from fairbox.model.messages import MessageRef
-    from fairbox.tables.dead_letters import DeadLane
-    from fairbox.tables.lanes import Lanes
+    from fairbox.batches.message_items import Moved
     from fairbox.tables.stored_messages import Saved, StoredMessage
+    from fairbox.tables.tables import Tables
 
 logger = logging.getLogger("fairbox")
 
@@ -31,17 +29,13 @@ class Burials:
     """Moves messages from the outbox into lane `dead`.
 
     Args:
-        lanes: of the outbox.
-        dead: lane `dead`.
-        message_items: gives what moves batch items; asked for when a message carries one.
+        tables: the tables.
     """
 
-    def __init__(
-        self, lanes: Lanes, dead: DeadLane, message_items: Callable[[], MessageItems]
-    ) -> None:
-        self._lanes = lanes
-        self._dead = dead
-        self._message_items = message_items
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        self._lanes = tables.lanes
+        self._dead = tables.dead
 
     def bury(self, stored: StoredMessage, died: frozenset[str]) -> None:
         """Move a message that its own caller has just marked as dead.
@@ -86,7 +80,7 @@ class Burials:
             if stored.message.batch_item is not None:
                 self._failed(stored, stored.message.batch_item, actions)
                 return
-            self._lanes.calls.call("transact_write_items", TransactItems=actions)
+            self._tables.calls.transact(actions)
         except TransactionCancelled as cancelled:
             if cancelled.reasons[0][0] != "ConditionalCheckFailed":
                 raise
@@ -140,28 +134,11 @@ class Burials:
         self._dead.bury_raw(item, reason)
         self._lanes.delete([key_of(item)])
 
-    def outstanding_or_dead(
-        self, ref: MessageRef
-    ) -> tuple[StoredMessage | None, StoredMessage | None]:
-        """Return a message as it lies in its lane and as a dead letter, both at one time.
-
-        A death and a redrive move it from one to the other, so two reads could miss it in both. A
-        transaction of two reads: 4 RRU for messages of up to 4 KB.
-        """
-        gets = [
-            {"Get": {"TableName": self._lanes.table, "Key": message_key(ref)}},
-            {"Get": {"TableName": self._dead.table, "Key": message_key(ref, "dead")}},
-        ]
-        answer = self._lanes.calls.call("transact_get_items", TransactItems=gets)
-        lying, dead = (found.get("Item") for found in answer["Responses"])
-        letter = read_dead(dead).stored if dead else None
-        try:
-            return (read_message(lying) if lying else None), letter
-        except Unreadable:
-            return None, letter  # the page that it lies in buries it
-
     def _failed(self, stored: StoredMessage, item: str, actions: list[dict[str, Any]]) -> Moved:
-        moved = self._message_items().fail_with(item, reason_of(stored), actions)
+        # imported where it is used: no cold start pays for it
+        from fairbox.batches.message_items import message_items  # noqa: PLC0415
+
+        moved = message_items(self._tables).fail_with(item, reason_of(stored), actions)
         if moved.item == "unknown" and not moved.refused:
             logger.warning(
                 "a message died whose batch item was never issued",
