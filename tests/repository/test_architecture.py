@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -147,6 +148,31 @@ def test_only_the_tables_write_transactions_and_expressions() -> None:
     assert found == []
 
 
+def test_no_two_modules_of_the_library_bear_the_same_name() -> None:
+    shared = {"__init__", "models", "ports"}
+    names = Counter(path.stem for path in MODULES)
+    assert [name for name, count in names.items() if count > 1 and name not in shared] == []
+
+
+def test_a_long_function_has_paragraphs() -> None:
+    walls = [
+        place_of(path, node)
+        for path in MODULES
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and _is_wall(path, node)
+    ]
+    assert walls == [], "a blank line between the steps of a function of over 25 lines"
+
+
+def _is_wall(path: Path, function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether a function has over 25 lines of several statements, and none of them is blank."""
+    steps = function.body[1:] if ast.get_docstring(function) else function.body
+    if len(steps) < 2:
+        return False
+    code = path.read_text(encoding="utf-8").splitlines()[steps[0].lineno - 1 : function.end_lineno]
+    return len(code) > 25 and "" not in code
+
+
 def _is_item(node: ast.Dict) -> bool:
     """Whether a dict literal writes attribute values under names of its own: {"a": {"S": ...}}."""
     types = {"S", "N", "B", "M", "L", "SS", "NS", "BS"}
@@ -167,7 +193,8 @@ def _is_item(node: ast.Dict) -> bool:
 
 @pytest.mark.parametrize("path", HANDLERS, ids=name_of)
 def test_a_handler_translates_and_is_short(path: Path) -> None:
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= 80
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert len([line for line in lines if line]) <= 70
     assert not {name.partition(".")[0] for name in imports_of(path)} & SDK
     absent = {("fairbox", package) for package in NOT_SHIPPED}
     assert not {tuple(name.split(".")[:2]) for name in imports_of(path)} & absent

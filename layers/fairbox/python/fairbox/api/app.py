@@ -85,8 +85,10 @@ class App:
 
     def _not_found(self, _error: Exception) -> Response[Any]:
         path = self._event["rawPath"]
+        # a literal path goes before routes whose names would fit it
         named = [r for r in ROUTES if r.path == path]
         methods = sorted(r.method for r in named or ROUTES if re.fullmatch(r.rule, path))
+
         if not methods:
             refusal = Refusal("unknown-route", "No route has this path.")
         else:
@@ -97,6 +99,7 @@ class App:
                 [FieldError("method", allow)],
                 {"Allow": allow},
             )
+
         return self._refuse(refusal, refusal)
 
     @property
@@ -107,6 +110,7 @@ class App:
         event = self._event
         http = event["requestContext"]["http"]
         request_id = event["requestContext"]["requestId"]
+        # callers choose these texts: they are cut, so that a line of the log stays one
         fields = {
             "method": http["method"],
             "path": event["rawPath"][:300],
@@ -115,11 +119,14 @@ class App:
             "fields": [e.field[:100] for e in refusal.errors[:20]],
             "request_id": request_id,
         }
+
         if refusal.status < 500:
             self._log.warning("A request was refused.", extra=fields)
         else:
+            # the log alone has the cause: an answer shows nothing of the inside
             cause = {"error": type(error).__name__, "error_detail": str(error)[:1000]}
             self._log.error("A request failed.", extra=fields | cause)
+
         problem = refusal.problem(f"urn:fairbox:request:{request_id}")
         return Response(
             status_code=refusal.status,

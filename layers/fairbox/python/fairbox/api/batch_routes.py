@@ -45,7 +45,9 @@ if TYPE_CHECKING:
 def open_batch(api: Api, request: Request) -> Answer:
     """Open a batch; the same id again shows the batch that is there."""
     given = request.model(BatchIn) if request.body else checked(BatchIn, {})
+    # before the call: afterwards it is there in either case
     status = 201 if given.id is None or not _is_there(api, given.id) else 200
+
     batch = api.batches.open(
         given.user_key,
         given.metadata,
@@ -57,6 +59,7 @@ def open_batch(api: Api, request: Request) -> Answer:
         on_death=given.on_death,
         retry_hours=given.retry_hours,
     )
+
     return Answer(status, _show(batch), {"Location": f"/batches/{batch.id}"})
 
 
@@ -69,6 +72,7 @@ def list_batches(api: Api, request: Request) -> Answer:
         page = api.batches.list_page(query.state, after=after, limit=query.limit)
     except InvalidInput as error:
         raise _of_cursor(error) from None
+
     return Answer(
         200,
         Batches(
@@ -99,8 +103,10 @@ def show_batch(api: Api, request: Request) -> Answer:
     """Show a batch with its progress and metadata."""
     exact = request.parameters(ProgressQuery).exact
     name = request.params["id"]
+    # exact costs 1 RRU an unfinished group: beyond so many it is an estimate
     progress = api.batches.progress(name, exact=exact, at_most=MAX_EXACT_GROUPS)
     batch = api.batches.get(name)
+
     shown = ShownBatch(
         **_progress(progress),
         user_key=batch.user_key,
@@ -113,6 +119,7 @@ def show_batch(api: Api, request: Request) -> Answer:
         on_death=batch.on_death,
         retry_hours=batch.retry_hours,
     )
+
     return Answer(200, shown)
 
 

@@ -59,11 +59,14 @@ def read_cursor(cursor: str, topic: str, state: State) -> tuple[Part, Place]:
     fields = unpack_cursor(cursor)
     if not isinstance(fields, list) or len(fields) != 7 or fields[:3] != [_VERSION, topic, state]:
         _refuse()
+
     part, time, id_, tail = fields[3:]
     texts = isinstance(part, str) and isinstance(id_, str) and isinstance(tail, str)
     if not texts or part not in PARTS[state] or not _is_time(time):
         _refuse()
+
     if part == "dead":
+        # an unreadable dead letter keeps its sort key, which may be no id
         if not 0 < len(id_.encode(errors="replace")) <= _MAX_KEY or not id_.isprintable():
             _refuse()
     else:
@@ -71,6 +74,7 @@ def read_cursor(cursor: str, topic: str, state: State) -> tuple[Part, Place]:
             parse_id(id_)
         except InvalidInput:
             _refuse()
+
     return cast("Part", part), Place(time, id_, tail)
 
 

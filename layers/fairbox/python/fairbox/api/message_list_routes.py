@@ -50,19 +50,24 @@ def list_messages(outbox: Outbox, topic: str, query: ListQuery, clock: Clock) ->
         for field in ("since", "until"):
             if getattr(query, field) is not None:
                 raise InvalidInput(field, "none: it is for state=delivered")
+
     start = None if query.cursor is None else read_cursor(query.cursor, topic, query.state)
     wanted = _List(outbox, outbox.topic(topic), query, milliseconds(clock), outbox.receives())
+
     shown: list[MessageOut | DeliveryOut] = []
     cursor = None
     spent = 0
     last: tuple[Part, Place] | None = None
+
     for part, place, entry in wanted.entries(start):
         spent += encoded_size(entry)
+        # one entry at least, however large: else the list would never go on
         if last is not None and (len(shown) == query.limit or spent > MAX_ANSWER_BYTES):
             cursor = write_cursor(topic, query.state, *last)
             break
         shown.append(entry)
         last = part, place
+
     return Messages(messages=shown, cursor=cursor)
 
 
@@ -74,11 +79,13 @@ def list_all_topics(outbox: Outbox, query: TopicsQuery) -> Topics:
     """
     after = None if query.cursor is None else _topic_of(query.cursor)
     found = outbox.topics_behind(after, limit=query.limit + 1)
+
     shown: list[TopicOut] = []
     spent = 0
     for state in found:
         entry = show_topic(state)
         spent += encoded_size(entry)
+        # one topic at least, however large: else the list would never go on
         if shown and (len(shown) == query.limit or spent > MAX_ANSWER_BYTES):
             return Topics(topics=shown, cursor=pack_cursor([_TOPICS, shown[-1].name]))
         shown.append(entry)
@@ -168,6 +175,7 @@ def _time(field: str, text: str | None) -> datetime | None:
     """
     if text is None:
         return None
+
     expected = f"milliseconds since 1970 UTC, or RFC 3339 with a zone, up to year {_MAX_YEAR}"
     try:
         if text.isascii() and text.isdigit():
@@ -179,4 +187,5 @@ def _time(field: str, text: str | None) -> datetime | None:
             raise InvalidInput(field, expected)
     except (ValueError, OverflowError, OSError):
         raise InvalidInput(field, expected) from None
+
     return time

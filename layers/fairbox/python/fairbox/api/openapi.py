@@ -245,6 +245,7 @@ def openapi(routes: Iterable[Route]) -> Schema:
     for route in routes:
         path = route.path.replace("+}", "}")
         paths.setdefault(path, {})[route.method.lower()] = _operation(route)
+
     return {
         "openapi": "3.1.0",
         "info": {
@@ -277,11 +278,13 @@ def _schemas() -> Schema:
     used |= {"ProblemOut": models.ProblemOut, "GatewayOut": models.GatewayOut}
     for answers, _ in _ANSWERS.values():
         used |= {model.__name__: model for model in answers.values() if model is not None}
+
     # answers name all of their fields in this mode
     _, schemas = models_json_schema(
         [(m, "validation" if n.endswith("In") else "serialization") for n, m in used.items()],
         ref_template="#/components/schemas/{model}",
     )
+
     return dict(sorted((schemas["$defs"] | {"CloudEvent": _EVENT}).items()))
 
 
@@ -291,12 +294,14 @@ def _operation(route: Route) -> Schema:
     answers = {str(status): _good(status, model) for status, model in good.items()}
     answers |= _problems((*kinds, *_READ))
     _add_gateway(answers)
+
     operation: Schema = {
         "operationId": name,
         "summary": (route.endpoint.__doc__ or "").partition("\n")[0],
         "parameters": _parameters(route),
         "responses": dict(sorted(answers.items())),
     }
+
     for status, links in LINKS.get(name, {}).items():
         operation["responses"][str(status)]["links"] = links
     if name == "delete_topic":
@@ -307,6 +312,7 @@ def _operation(route: Route) -> Schema:
     if name == "open_batch":
         for status in good:
             operation["responses"][str(status)]["headers"] = _LOCATION
+
     body = _request_body(name)
     return operation | ({"requestBody": body} if body else {})
 
@@ -322,6 +328,7 @@ def _parameters(route: Route) -> list[Schema]:
         }
         for name in re.findall(r"\{(\w+)\+?\}", route.path)
     ]
+
     for name, schema in route.query.model_json_schema().get("properties", {}).items():
         plain = _plain(schema)
         description = plain.pop("description", None)
@@ -356,6 +363,7 @@ def _problems(kinds: Sequence[str]) -> Schema:
     by_status: dict[int, list[str]] = {}
     for kind in kinds:
         by_status.setdefault(KINDS[kind][0], []).append(kind)
+
     answers: Schema = {}
     for status, names in sorted(by_status.items()):
         description = "; ".join(f"`{URN}{name}`: {KINDS[name][1]}" for name in names)
@@ -385,6 +393,7 @@ def _request_body(name: str) -> Schema | None:
         model, required = _BODIES[name]
         content = {"schema": _ref(model.__name__), "example": examples.BODIES[name]}
         return {"required": required, "content": {JSON_TYPE: content}}
+
     if name != "publish_messages":
         return None
     events = {"type": "array", "items": _ref("CloudEvent"), "maxItems": MAX_BATCH}

@@ -50,12 +50,14 @@ def edit_message(api: Api, request: Request) -> Answer:
     content = given.content(request)
     if (given.delay is None) != content.given:
         raise InvalidInput("delay", "either it, or content: `body`, `headers`, `content_type`")
+
     if given.delay is not None:
         ref = api.queue.reschedule(ref, given.delay)
     else:
         api.queue.edit(
             ref, body=content.body, headers=content.headers, content_type=content.content_type
         )
+
     return Answer(200, EditedOut(ref=str(ref)))
 
 
@@ -74,15 +76,19 @@ def purge_dead_letters(api: Api, request: Request) -> Answer:
     ids = None if query.ids is None else [one.strip() for one in query.ids.split(",")]
     if ids is not None and len(ids) > MAX_NAMED:
         raise InvalidInput("ids", f"at most {MAX_NAMED}")
+
     filters = {name: getattr(query, name) for name in _FILTERS}
     given = any(value is not None for value in filters.values())
     where = RedriveWhereIn(**filters).accepts if given else None
+
+    # ids are looked up first: one that is no dead letter refuses the whole request
     for dry_run in (True, False) if ids is not None and not query.dry_run else (query.dry_run,):
         result = api.outbox.purge_found(
             topic, ids, where=where, limit=query.limit, dry_run=dry_run, reason=query.note
         )
         if result.missing and dry_run:
             raise MessagesNotFound(result.missing)
+
     return Answer(
         200,
         PurgedDeadOut(
@@ -100,6 +106,7 @@ def show_queue_stats(api: Api, request: Request) -> Answer:
     topic = check_topic(request.params["topic"])
     query = request.parameters(QueueStatsQuery)
     stats = api.queue.stats(topic, count_in_flight=query.in_flight)
+
     return Answer(
         200,
         QueueStatsOut(

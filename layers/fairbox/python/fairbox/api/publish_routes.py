@@ -51,8 +51,11 @@ class Publisher:
         topic = check_topic(request.params["topic"])
         request.check_encoding()
         media_type = request.media_type
+
         if media_type == BATCH_TYPE:
             return self._publish_batch(topic, request.body)
+
+        # the media type decides before the headers, as CloudEvents' binding to HTTP says
         if media_type == STRUCTURED_TYPE:
             message = self._event_message(topic, _parsed(lambda: parse_structured(request.body)))
         elif any(name.startswith("ce-") for name in request.headers):
@@ -63,12 +66,14 @@ class Publisher:
         else:
             expected = f"{JSON_TYPE}, {STRUCTURED_TYPE}, {BATCH_TYPE}, or headers ce-..."
             raise unsupported("content-type", expected)
+
         return Published(refs=[str(self._outbox.add(message))])
 
     def _publish_batch(self, topic: str, body: bytes) -> Published:
         events = _parsed(lambda: parse_batch(body))
         if len(events) > MAX_BATCH:
             raise InvalidInput("events", f"at most {MAX_BATCH} events")
+
         messages = []
         for number, event in enumerate(events):
             try:
@@ -76,8 +81,11 @@ class Publisher:
             except InvalidInput as error:
                 field = f"events[{number}].{error.field.removeprefix('ce.')}"
                 raise InvalidInput(field, error.expected) from None
+
         if not messages:
+            # an empty batch, too, is refused where there is no such topic
             self._outbox.topic(topic)
+
         try:
             refs = self._outbox.add_many(messages)
         except MessagesNotWritten as error:
@@ -92,6 +100,7 @@ class Publisher:
     def _json_message(self, topic: str, body: bytes) -> Message:
         given = checked(MessageIn, parse_json(body))
         content, content_type = body_bytes(given.body, given.body_encoding, body)
+
         return Message(
             topic=topic,
             body=content,
@@ -135,11 +144,13 @@ def body_bytes(given: object, encoding: Encoding | None, body: bytes) -> tuple[b
         if encoding is not None:
             raise InvalidInput("body_encoding", "none: the body is JSON, not text")
         return member_text(body, "body"), JSON_TYPE
+
     if encoding == "base64":
         try:
             return base64.b64decode(given, validate=True), "application/octet-stream"
         except (binascii.Error, ValueError):
             raise InvalidInput("body", "base64 text (RFC 4648)") from None
+
     try:
         return given.encode(), "text/plain; charset=utf-8"
     except UnicodeEncodeError:

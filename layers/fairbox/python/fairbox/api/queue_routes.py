@@ -41,6 +41,7 @@ def receive_messages(api: Api, request: Request) -> Answer:
     """Receive messages of a pulled topic, and hold them."""
     topic = check_topic(request.params["topic"])
     given = request.model(ReceiveIn) if request.body else checked(ReceiveIn, {})
+
     received = api.queue.receive(
         topic,
         given.max_messages,
@@ -49,6 +50,7 @@ def receive_messages(api: Api, request: Request) -> Answer:
         consumer=given.consumer,
         max_per_key=given.max_per_key,
     )
+
     return _fitted(api, received)
 
 
@@ -77,6 +79,8 @@ def nack_messages(api: Api, request: Request) -> Answer:
     """Give messages back: they failed, and are received again or, at last, dead."""
     nacks = request.model(NacksIn).nacks
     _check("nacks", [nack.receipt for nack in nacks], ".receipt")
+
+    # all are checked before the first is settled
     for number, given in enumerate(nacks):
         if given.dead:
             Receipt.parse(given.receipt).check_alive(f"nacks.{number}.receipt")
@@ -121,6 +125,7 @@ def _check(field: str, receipts: Sequence[str], tail: str = "") -> None:
         if text in seen:
             wrong.append(FieldError(name, "each receipt once"))
         seen.add(text)
+
     if wrong:
         first = wrong[0]
         raise Refusal("invalid-field", f"{first.field}: expected {first.expected}", wrong)
@@ -147,10 +152,12 @@ def _one_by_one(receipts: Sequence[str], call: Callable[[int], None]) -> Answer:
         except FAILED:
             if not any(status == "done" for _, status in results):
                 raise
+            # the rest is not tried: the answer must be there before the gateway's time limit
             results += [(left, "failed") for left in receipts[number:]]
             break
         else:
             results.append((receipt, "done"))
+
     return _settled(results)
 
 
@@ -170,13 +177,16 @@ def _fitting(received: Sequence[Received]) -> tuple[list[ReceivedOut], Sequence[
         made = _show(one)
         size = len(made.model_dump_json().encode())
         if size > MAX_ANSWER_BYTES:
+            # without its body rather than not at all: no answer has room for it
             omitted = {"body": None, "body_encoding": None, "body_omitted": "too large"}
             made = made.model_copy(update=omitted)
             size = len(made.model_dump_json().encode())
+
         if spent + size > MAX_ANSWER_BYTES:
             return shown, received[number:]
         spent += size
         shown.append(made)
+
     return shown, ()
 
 
@@ -189,8 +199,10 @@ def _show(received: Received) -> ReceivedOut:
         text, encoding = message.body.decode(), "utf-8"
     except UnicodeDecodeError:
         text, encoding = base64.b64encode(message.body).decode(), "base64"
+
     if len(message.body) > MAX_ANSWER_BYTES:
         text, encoding, omitted = None, None, "too large"
+
     return ReceivedOut(
         receipt=received.receipt,
         receive_count=received.receive_count,

@@ -95,8 +95,10 @@ def redrive(outbox: Outbox, topic: str, given: RedriveIn, content: Content) -> R
             content_type=content.content_type,
         )
 
+    # with ids a dry run comes first: one that is no dead letter refuses all of them
     dry_run = given.dry_run or given.ids is not None
     result = found(dry_run=dry_run)
+
     if given.ids is not None:
         if result.missing:
             raise MessagesNotFound(result.missing)
@@ -104,6 +106,7 @@ def redrive(outbox: Outbox, topic: str, given: RedriveIn, content: Content) -> R
             raise DeadLettersUnreadable(result.unreadable)
         if not given.dry_run:
             result = found(dry_run=False)
+
     return RedriveOut(
         count=result.count,
         refs=[str(ref) for ref in result.refs],

@@ -172,6 +172,7 @@ def member_text(body: bytes, name: str) -> bytes:
     text = body.decode()
     decoder = json.JSONDecoder()
     at = _skip(text, _skip(text, 0) + 1)
+
     while text[at] != "}":
         found, at = decoder.raw_decode(text, at)
         start = _skip(text, _skip(text, at) + 1)  # behind the colon
@@ -181,6 +182,7 @@ def member_text(body: bytes, name: str) -> bytes:
         at = _skip(text, end)
         if text[at] == ",":
             at = _skip(text, at + 1)
+
     raise KeyError(name)
 
 
@@ -197,6 +199,7 @@ def _body(event: Mapping[str, Any]) -> bytes:
         )
     except (binascii.Error, UnicodeEncodeError, ValueError):
         raise malformed("$", "a body of bytes, or of text in UTF-8") from None
+
     if len(body) > MAX_BODY_BYTES:
         expected = f"at most {MAX_BODY_BYTES} bytes"
         raise Refusal(
@@ -204,4 +207,5 @@ def _body(event: Mapping[str, Any]) -> bytes:
             f"body: expected {expected}, got {len(body)}",
             [FieldError("body", expected)],
         )
+
     return body

@@ -63,6 +63,7 @@ def resize_topic(api: Api, request: Request) -> Answer:
     topic = check_topic(request.params["topic"])
     result = api.outbox.resize(topic, request.model(ResizeIn).shards)
     epoch = result.epoch
+
     shown = ResizeOut(
         topic=topic,
         epoch=epoch.number,
@@ -89,6 +90,7 @@ def list_epochs(api: Api, request: Request) -> Answer:
         )
         for status in statuses
     ]
+
     return Answer(200, Epochs(epochs=shown))
 
 

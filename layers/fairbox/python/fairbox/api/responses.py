@@ -59,12 +59,16 @@ def show_message(outbox: Outbox, stored: StoredMessage, receives: MessageReceive
         held_until=received.held_until,
         consumer=received.consumer or None,
     )
+
+    # not even fetched: no answer has room for it
     if stored.size > MAX_ANSWER_BYTES:
         return shown.model_copy(update={"body_omitted": "too large"})
     try:
         body = outbox.fetch(stored).message.body
     except (*FAILED, NotConfigured):
+        # a body that cannot be read now does not hide its message
         return shown.model_copy(update={"body_omitted": "unavailable"})
+
     text, encoding = _text(body)
     shown = shown.model_copy(update={"body": text, "body_encoding": encoding})
     return shown if encoded_size(shown) <= MAX_ANSWER_BYTES else without_body(shown)
@@ -75,10 +79,12 @@ def show_dead(outbox: Outbox, letter: DeadLetter, receives: MessageReceives) -> 
     why = {"reason": letter.reason, "died_at": letter.died_at}
     if letter.stored is not None:
         return show_message(outbox, letter.stored, receives).model_copy(update=why)
+
     try:
         added_at = time_of(parse_id(letter.id))
     except InvalidInput:
         added_at = None
+
     return MessageOut(
         ref=f"{letter.topic}/{letter.epoch}/{letter.shard}/{letter.id}",
         topic=letter.topic,
@@ -109,6 +115,7 @@ def show_delivery(delivery: Delivery) -> DeliveryOut:
 def show_topic(state: TopicState) -> TopicOut:
     """Return a topic with its epochs and subscriptions."""
     topic = state.topic
+
     return TopicOut(
         name=topic.name,
         shards=topic.shards,

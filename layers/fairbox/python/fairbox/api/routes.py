@@ -63,13 +63,16 @@ def cancel_message(api: Api, request: Request) -> Answer:
     if query.subscription is not None:
         api.outbox.skip(ref, subscription=query.subscription, reason=query.reason)
         return Answer(204)
+
     try:
         api.outbox.cancel([ref], reason=query.reason)
     except MessagesNotFound:
+        # a dead letter gets another answer than a message that is not there
         shown = _find(api, ref)
         if shown is None or shown.state != "dead":
             raise
         raise Refusal("conflict", f"{ref} is dead: only what is outstanding is cancelled") from None
+
     return Answer(204)
 
 
@@ -87,12 +90,15 @@ def put_topic(api: Api, request: Request) -> Answer:
     settings = {field: getattr(given, field) for field in given.model_fields_set}
     if "retry" in settings:
         settings["retry"] = RetryPolicy(**given.retry.model_dump())
+
     topic = Topic(name, **settings)
+    # asked before the call: afterwards the topic is there in either case
     status = 200
     try:
         api.outbox.topic(name)
     except UnknownTopic:
         status = 201
+
     api.outbox.create_topic(topic)
     return Answer(status, show_topic(api.outbox.topic(name)))
 
@@ -120,8 +126,10 @@ def put_subscription(api: Api, request: Request) -> Answer:
         max_in_flight=given.max_in_flight,
         rate=given.rate,
     )
+
     there = api.outbox.topic(subscription.topic).subscription_names
     api.outbox.add_subscription(subscription)
+
     state = api.outbox.topic(subscription.topic)
     now = {s.name: s for s in state.subscriptions}.get(subscription.name, subscription)
     shown = show_subscription(now, state.status(subscription.name))
@@ -182,10 +190,12 @@ def _find(api: Api, ref: MessageRef) -> MessageOut | None:
         if item is None:
             raise
         return show_dead(api.outbox, read_dead(item), receives)
+
     if stored is None:
         return None
     if stored.lane != "dead":
         return show_message(api.outbox, stored, receives)
+
     item = api.outbox.tables.dead.get(ref)
     return None if item is None else show_dead(api.outbox, read_dead(item), receives)
 

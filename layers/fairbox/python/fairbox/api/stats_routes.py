@@ -40,9 +40,11 @@ def rates(outbox: Outbox, now: int) -> dict[str, float]:
 def stats(outbox: Outbox, clock: Clock) -> Stats:
     """Return the figures: counts of the index, ages of the lanes' heads, rates of the ledger."""
     outbox.tables.topic_cache.refresh()
+    # topics that hold nothing are shown too
     figures = {state.topic.name: TopicFigures() for state in outbox.topics()}
     figures |= count_outstanding(outbox.tables, outbox.listed(), clock)
     delivered = rates(outbox, milliseconds(clock))
+
     return Stats(
         as_of=milliseconds(clock),
         total=FiguresOut(

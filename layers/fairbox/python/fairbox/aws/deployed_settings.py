@@ -63,11 +63,13 @@ def read_variables(name: str, client: MakeClient) -> dict[str, str]:
         if isinstance(error, ClientError) and code_of(error) == "ParameterNotFound":
             detail = f"no deployment {name} of this release is in this account and region"
             raise Unavailable(operation, detail, "never") from error
+
         failure = service_error("ssm", error, operation)
         if isinstance(failure, NotAllowed):
             hint = "the Access stack's policies allow it"
             failure = NotAllowed("ssm:GetParameter", hint, parameter, failure.role)
         raise failure from error
+
     try:
         values = json.loads(answer["Parameter"]["Value"])
         return {str(variable): str(value) for variable, value in values.items()}

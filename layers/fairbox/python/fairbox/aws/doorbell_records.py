@@ -49,8 +49,10 @@ def answer_doorbells(
         queue = record["eventSourceARN"].rpartition(":")[2]
         fifo = queue.endswith(".fifo")
         if failures and fifo:
+            # in a FIFO queue, all behind a failure must come again: else their order is lost
             failures.append({"itemIdentifier": record["messageId"]})
             continue
+
         try:
             doorbell = decode(record["body"])
             if not fifo:
@@ -62,4 +64,5 @@ def answer_doorbells(
         except FairboxError as error:
             logger.warning("a doorbell failed", extra={"error": str(error)})
             failures.append({"itemIdentifier": record["messageId"]})
+
     return {"batchItemFailures": failures}

@@ -87,6 +87,7 @@ class FirehoseArchive:
             Unavailable: neither Firehose nor S3 took some of them; all may be written again.
         """
         members = pack(lines)
+        # larger than a record may be: they go past the stream
         left = [member for member in members if len(member) > RECORD_BYTES]
         for call in _grouped(
             [member for member in members if len(member) <= RECORD_BYTES],
@@ -94,6 +95,7 @@ class FirehoseArchive:
             _CALL_RECORDS,
         ):
             left += self._put(call)
+
         if left:
             self._objects.put(b"".join(member.data for member in left))
             self._emit({ARCHIVE_BYPASSED: sum(member.lines for member in left)})
@@ -104,8 +106,10 @@ class FirehoseArchive:
         for attempt in range(_TRIES):
             if self._clock.now() < self._silent_until:
                 break
+
             if attempt:
                 self._clock.sleep(_PAUSE_SECONDS)
+
             try:
                 answer = self._client.put_record_batch(
                     DeliveryStreamName=self._stream,
@@ -116,14 +120,17 @@ class FirehoseArchive:
                 continue
             except BotoCoreError as error:
                 failure = type(error).__name__
+                # a call without an answer takes its whole time-out: others do without for a while
                 self._silent_until = self._clock.now() + _SILENT_SECONDS
                 continue
+
             results = zip(members, answer["RequestResponses"], strict=True)
             refused = [(member, result) for member, result in results if "ErrorCode" in result]
             if not refused:
                 return []
             members = [member for member, _ in refused]
             failure = str(refused[0][1]["ErrorCode"])
+
         logger.warning(
             "lines go past Firehose",
             extra={"lines": sum(member.lines for member in members), "error": failure},

@@ -73,6 +73,7 @@ class S3Archive:
         now = datetime.fromtimestamp(self._clock.now(), UTC)
         digest = hashlib.sha256(content).hexdigest()[:32]
         key = f"dt={now:%Y-%m-%d}/hour={now:%H}/direct-{digest}.json.gz"
+
         try:
             self._put(self._bucket, ARCHIVE + key, content)
         except Unavailable as error:
@@ -100,11 +101,14 @@ class S3Archive:
             if refusals >= _REFUSALS or self._clock.now() >= deadline:
                 left += 1
                 continue
+
             try:
                 content = self._call("get_object", Bucket=self._failures, Key=key)["Body"].read()
+                # a refusal, unless the put below succeeds: a failed read of what waits is none
                 refusals += 1
                 self._put(self._bucket, ARCHIVE + key.removeprefix(WAITING), content)
                 refusals = 0
+                # last: after a crash before it, the object is moved once more, to the same key
                 self._call("delete_object", Bucket=self._failures, Key=key)
             except (Unavailable, BotoCoreError) as error:
                 logger.warning(
@@ -113,6 +117,7 @@ class S3Archive:
                 left += 1
             else:
                 moved += 1
+
         if left:
             self._emit({ARCHIVE_WAITING: left})
         return Moved(moved, left)

@@ -59,6 +59,7 @@ class S3Failures:
             body = self._client().get_object(Bucket=self._bucket, Key=name)["Body"].read()
         except (ClientError, BotoCoreError) as error:
             raise service_error("s3", error, "get_object") from error
+
         try:
             records = json.loads(json.loads(body)["payload"])["Records"]
             # what a record lacks shows when it is handled

@@ -105,11 +105,13 @@ class SqsDoorbells:
         at_once: list[tuple[Doorbell, str | None]] = []
         later: list[dict[str, Any]] = []
         for doorbell in doorbells:
+            # a delay of SQS has at most 15 minutes: a doorbell for later is put there again
             wait = min(MAX_DELAY_SECONDS, -((now - doorbell.not_before) // 1000))
             if wait > 0:
                 later.append({"MessageBody": encode(doorbell), "DelaySeconds": wait})
             else:
                 at_once.append((doorbell, None))
+
         self._enqueue(at_once)
         if later:
             if self._later_url is None:
@@ -147,6 +149,7 @@ class SqsDoorbells:
                     "MessageDeduplicationId": same or self._new_id(),
                 }
             )
+
         for url, its in entries.items():
             send_all(self._client, url, its)
 

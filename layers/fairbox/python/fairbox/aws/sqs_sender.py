@@ -36,8 +36,10 @@ def send_all(client: Any, url: str, entries: Sequence[dict[str, Any]]) -> None:
         failure = ""
         for _ in range(_TRIES):
             if out_of_time():
+                # the caller learns of it before the function is cut off
                 failure = failure or NO_TIME
                 break
+
             try:
                 answer = client.send_message_batch(QueueUrl=url, Entries=waiting)
             except (ClientError, BotoCoreError) as error:
@@ -46,11 +48,13 @@ def send_all(client: Any, url: str, entries: Sequence[dict[str, Any]]) -> None:
                     raise failed from error
                 failure = str(error)
                 continue
+
             refused = {entry["Id"] for entry in answer.get("Failed", [])}
             failure = str(answer.get("Failed", ""))
             waiting = [entry for entry in waiting if entry["Id"] in refused]
             if not waiting:
                 break
+
         if waiting:
             raise Unavailable("send_message_batch", failure)
 

@@ -82,8 +82,10 @@ class SecretKeys:
         except (ClientError, BotoCoreError) as error:
             code = getattr(error, "response", {}).get("Error", {}).get("Code", "")
             if stage != _STAGES[0] and code == "ResourceNotFoundException":
+                # a new secret has no version before this one
                 return None
             raise service_error("secretsmanager", error, "reading the key of tokens") from error
+
         key = found.get("SecretString", "")
         if len(key) < LEAST_CHARACTERS:
             raise NotConfigured(f"a key of {LEAST_CHARACTERS} characters or more in the secret")

@@ -29,6 +29,7 @@ def pack(ids: Iterable[str]) -> list[str]:
     bodies: list[str] = []
     page: list[str] = []
     size = _FRAME_BYTES
+
     for text in dict.fromkeys(ids):
         took = len(json.dumps(text)) + 1  # escaped to ASCII: characters are bytes
         if _FRAME_BYTES + took - 1 > MAX_BYTES:
@@ -38,6 +39,7 @@ def pack(ids: Iterable[str]) -> list[str]:
             page, size = [], _FRAME_BYTES
         page.append(text)
         size += took
+
     return [*bodies, _body(page)] if page else bodies
 
 
@@ -60,6 +62,7 @@ def parse(body: str) -> list[str]:
         raise Unreadable({}, "no message of acks: no object") from error
     except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise Unreadable({}, f"no message of acks: {type(error).__name__}") from error
+
     if not isinstance(entries, list):
         raise Unreadable({}, f"no message of acks: {_KEY!r} holds no list")
     return [entry if isinstance(entry, str) else json.dumps(entry) for entry in entries]

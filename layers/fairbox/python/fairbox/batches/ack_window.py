@@ -69,13 +69,17 @@ def ack_messages(
         try:
             ids[name] = parse(body)
         except NewerVersion as error:
+            # not dropped: a newer release has written it, and reads it after the upgrade
             newer.append(name)
             report.errors.append(str(error))
         except Unreadable:
             report.drop(body)
+
     drained = batches.drain((i for own in ids.values() for i in own), deadline=deadline)
     for text in dict.fromkeys(drained.dropped):
         report.drop(text)
+
+    # a message comes again whole: acks of what is acked already change nothing
     left = set(drained.left)
     report.failed = newer + [name for name, own in ids.items() if not left.isdisjoint(own)]
     report.acked, report.completed = drained.changed, drained.completed

@@ -86,12 +86,16 @@ class Additions:
         batch = self._context.ids.next() if batch_id is None else check_batch_id(batch_id)
         check_text("user_key", user_key)
         _check_metadata(metadata)
+
+        # a repeated call may come after its batch has ended and settled the item
         if parent_item is not None and not self._pending(parent_item):
             there = self._store.root(batch)
             if there is None:
                 kind = MalformedItems if parse_item(parent_item) is None else UnknownItems
                 raise kind([str(parent_item)])
             return _opened(there, parent_item)
+
+        # a nested batch is checked each day: the check notes its activity in the parent's leaf
         hours = WEEK_HOURS if parent_item is None else DAY_HOURS
         root = Root(
             batch,
@@ -103,10 +107,13 @@ class Additions:
             callbacks=callbacks,
             retry_hours=retry_hours,
         )
+
         changes = [Change(root)]
         if metadata:
             changes.append(Change(Metadata(batch, metadata)))
+
         for _ in self._context.tries():
+            # read again in each try: the item may have got another nested batch meanwhile
             nested = [] if parent_item is None else [self._nested(batch, parent_item)]
             if self._store.write([*changes, *nested]) is None:
                 return Batch.of(root)
@@ -124,6 +131,7 @@ class Additions:
         item = parse_item(parent_item)
         if item is None:
             raise InvalidInput("parent_item", "batch:group:index")
+
         new = Child(item.batch, item.group, item.index, batch)
         there = self._store.child(item)
         if there is not None and there.expires is None and there.child != batch:
@@ -140,6 +148,8 @@ class Additions:
             return False
         if leaf.request is None:
             return True
+
+        # an item of a large add counts only once the whole add is done
         name = (leaf.batch, leaf.request)
         request = self._store.requests([name]).get(name)
         return request is not None and request.done
@@ -147,19 +157,23 @@ class Additions:
     def add(self, batch: str, count: int, request_id: str, group_size: int) -> list[Group]:
         """Add groups of items; the same request id again returns the same groups."""
         wanted = _wanted(batch, count, request_id, group_size)
+        # leaves that were written stay: a later try only commits them
         filled = False
         for _ in self._context.tries():
             root = self._store.root(batch)
             if root is None:
                 raise UnknownBatch(batch)
+
             request = self._store.requests([(batch, wanted.digest)]).get((batch, wanted.digest))
             if request is not None and (request.count, request.size) != (count, group_size):
                 raise RequestConflict(batch, request_id)
             if request is not None and request.done:
+                # answered before the check of the root, which may have been sealed since
                 return groups_of(request)
             _check_open(root)
             if request is None and root.next_group + wanted.groups > MAX_GROUPS:
                 raise InvalidInput("count", f"at most {MAX_GROUPS} groups in a batch")
+
             if request is None and wanted.groups <= SMALL_GROUPS:
                 done = self.add_small(root, replace(wanted, first=root.next_group))
             else:
@@ -233,8 +247,10 @@ class Additions:
         low, high = node_of(max(first, ROOT_GROUPS)), node_of(end - 1)
         numbers = [] if low is None or high is None else range(low, high + 1)
         there = self._store.nodes([NodeKey(root.batch, n) for n in numbers]) if numbers else {}
+
         bits = root.bits | ones(first, min(end, ROOT_GROUPS))
         failed, settled, changes = root.failed, root.settled, []
+
         for number in numbers:
             base = first_group(number)
             added = ones(max(first - base, 0), min(end - base, NODE_GROUPS))
@@ -249,6 +265,7 @@ class Additions:
                 )
                 changes.append(Change(new, node))
             bits |= 1 << slot_of(number)
+
         grown = replace(
             root,
             bits=bits,
@@ -279,6 +296,7 @@ def _wanted(batch: str, count: int, request_id: str, size: int) -> Request:
     if not isinstance(request_id, str) or not request_id:
         raise InvalidInput("request_id", "text that names this add among those of the batch")
     check_text("request_id", request_id)
+
     digest = hashlib.sha256(request_id.encode()).hexdigest()[:32]
     return Request(batch, digest, done=False, first=0, count=count, size=size)
 

@@ -32,6 +32,7 @@ class BatchLists:
         """Yield batches in a state, a hundred roots a call."""
         left = limit
         page: list[str] = []
+
         for batch in self._store.listed(state):
             page.append(batch)
             if len(page) == _ROOTS:
@@ -40,6 +41,7 @@ class BatchLists:
                 page = []
             if left is not None and len(page) >= left:
                 break
+
         yield from self._page(page, state, left)
 
     def _page(self, batches: Sequence[str], state: State, limit: int | None) -> Iterator[Batch]:
@@ -53,6 +55,7 @@ class BatchLists:
         places = list(islice(self._store.places(state, after=place, page=limit + 1), limit + 1))
         more = len(places) > limit
         places = places[:limit]
+
         roots = self._store.roots([place.batch for place in places]) if places else []
         found = [Batch.of(root) for root in roots if root.state == state]
         found.sort(key=lambda batch: (batch.opened, batch.id))

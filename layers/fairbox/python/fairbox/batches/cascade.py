@@ -73,9 +73,11 @@ class Cascade:
             found complete, nested ones first.
         """
         nodes, roots = by_parent(emptied)
+        # nodes first: those that become empty are cleared from their root in the same write
         for key, children in nodes.items():
             if self.clear_node(key, children):
                 roots[key.batch].add(key)
+
         completed: list[str] = []
         for batch, under_root in roots.items():
             completed += self.clear_root(batch, under_root, report_found=report_found) or []
@@ -109,12 +111,16 @@ class Cascade:
         for key, leaves in nodes.items():
             if done(partial(self.clear_node, key, leaves, TRIES), key, leaves):
                 roots[key.batch].add(key)
+
         for batch, under in roots.items():
             completed = done(partial(self.clear_root, batch, under, TRIES), batch, under)
             found.completed += completed or []
+
         for batch in sorted(c for c in causes if isinstance(c, str)):
             completed = done(partial(self.notify_parent, batch, TRIES), batch, {batch})
             found.completed += completed or []
+
+        # a node that was emptied here is no cause of the caller's: the stream brings it by itself
         found.left &= set(causes)
         return found
 
@@ -158,6 +164,7 @@ class Cascade:
             The batches completed by that, with `report_found` also this one where another call has
             completed it; None when every race was lost.
         """
+        # one id for all tries: the root bears it if a try whose answer was lost completed it
         message = self._context.ids.next()
         for _ in self._context.tries(tries):
             root, under = self.read_root(batch, children)
@@ -167,12 +174,15 @@ class Cascade:
                 completed = self.after_end(root, message)
                 theirs = report_found and root.state == "complete" and batch not in completed
                 return [batch, *completed] if theirs else completed
+
             new = root.without(under)
             if new is None:
                 return []
             written = self.write_root(root, new, message)
             if written is not None:
                 return self.after_end(written, message)
+
+        # the call that won the last race may have completed the batch
         root = self._store.root(batch) if report_found else None
         return [batch] if root is not None and root.state == "complete" else None
 
@@ -207,15 +217,20 @@ class Cascade:
         """
         if new.state != "sealed" or new.bits:
             return new if self._store.write([Change(new, old)]) is None else None
+
         hour = hour_of(self._context.clock.now())
+        # with failures it stays sealed for retries, and the cleanup completes it afterwards
         until = hour + new.retry_hours if old.retry_until is None else old.retry_until
         if new.failed and hour < until:
             new = replace(new, retry_until=until, next_check=until)
             return new if self._store.write([Change(new, old)]) is None else None
+
         next_check = hour + WEEK_HOURS
         new = replace(
             new, state="complete", message=message, next_check=next_check, retry_until=None
         )
+
+        # root and announcement in one transaction: neither exists without the other
         announcement = self._announcement(new, message)
         actions = self._context.announcer.actions(announcement)
         actions += self._callback_actions(announcement)
@@ -271,17 +286,22 @@ class Cascade:
             item = parse_item(root.parent_item or "") if root is not None else None
             if root is None or item is None or not root.ended or root.told:
                 return []
+
             notified = Change(replace(root, told=True, version=root.version + 1), root)
             key = LeafKey(item.batch, item.group)
             leaf = self._store.leaves([key]).get(key)
             if leaf is None or not leaf.pending >> item.index & 1:
+                # its parent has ended, or somebody has settled the item: the first outcome stands
                 changes = [notified]
             else:
                 changes = [notified, *self._settled(leaf, item.index, root)]
+
+            # once it is settled, the item may have another nested batch
             child = self._store.child(item)
             if child is not None and child.child == batch and child.expires is None:
                 expires = int(self._context.clock.now()) + CHILD_SECONDS
                 changes.append(Change(replace(child, expires=expires), child))
+
             if self._store.write(changes) is None:
                 settled = changes[1].new if len(changes) > 1 else None
                 emptied = isinstance(settled, Leaf) and settled.count == 0

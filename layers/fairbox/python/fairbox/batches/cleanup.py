@@ -115,10 +115,12 @@ class Cleanup:
                 )
                 done = self._note(check, report, deadline)
             except FairboxError:
+                # a batch that fails keeps no other from its check: it stays due for the next run
                 report.failed += 1
                 continue
             if not done:
                 return report
+
         report.finished = True
         return report
 
@@ -141,6 +143,7 @@ class Cleanup:
                 report.erased += 1
             case _:
                 report.kept += 1
+
         return True
 
     def due_for_check(self) -> Iterator[str]:
@@ -179,22 +182,29 @@ class Cleanup:
         nodes, leaves = self._unfinished(root)
         emptied: list[Emptied] = [leaf.key for leaf in leaves if not leaf.count]
         emptied += [node.key for node in nodes if not node.bits]
+
+        # bits that a crash left set may be all that keeps the batch from its end
         if emptied and not dry_run:
             self._cascade.cascade(emptied)
             root = self._store.root(batch) or root
             if root.ended:
                 return OrphanCheck(batch, "ended", root.next_check or 0)
+
         if self._orphaned_by_parent(root):
             done = dry_run or self._lifecycle.end(root, "cancelled")
             return OrphanCheck(batch, "cancelled" if done else "kept")
+
         active = max([_since(root), *(n.hour for n in nodes), *(x.hour for x in leaves)])
         limit = sealed_hours if root.state == "sealed" else open_hours
         if not emptied and self._hour - active >= limit:
+            # a last ack leaves its hour in the finished group: read only before a reaping
             active = max(active, finished_hour(self._store, root))
+
         if emptied or self._hour - active < limit:
             if not dry_run:
                 self._keep(root, active, limit)
             return OrphanCheck(batch, "kept", active)
+
         return self._reap(root, active, dry_run=dry_run)
 
     def _reap(self, root: Root, active: int, *, dry_run: bool) -> OrphanCheck:
@@ -209,6 +219,8 @@ class Cleanup:
     def _unfinished(self, root: Root) -> tuple[list[Node], list[Leaf]]:
         nodes = unfinished_nodes(self._store, root)
         groups = unfinished_groups(root, nodes)
+
+        # at random: activity anywhere shows early, and the rest is not read
         self._context.rng.shuffle(groups)
         leaves: list[Leaf] = []
         for start in range(0, len(groups), _SEEN_FIRST):
@@ -225,8 +237,10 @@ class Cleanup:
 
     def _keep(self, root: Root, active: int, limit: int) -> None:
         item = _parent_of(root)
+        # work in a nested batch is activity of its parent, which would seem idle otherwise
         if item is not None and self._hour - active < DAY_HOURS:
             self._stamp(LeafKey(item.batch, item.group))
+
         hours = WEEK_HOURS if root.state == "open" and item is None else DAY_HOURS
         # no later than when it would be an orphan, should nothing happen any more
         now = self._hour

@@ -56,12 +56,15 @@ class CoalescedAcks:
         wanted, malformed = split_items(items)
         found = Drained(dropped=malformed)
         outcome = Outcome()
+
         keys = list(wanted)
         for start in range(0, len(keys), PAGE):
             page = {key: wanted[key] for key in keys[start : start + PAGE]}
             self._drain_page(page, deadline, outcome, found)
+
         found.changed = outcome.changed
         found.left += outcome.left
+
         if outcome.emptied and self._clock.now() < deadline:
             try:
                 found.completed += self._cascade.cascade(outcome.emptied)
@@ -75,15 +78,19 @@ class CoalescedAcks:
         if self._clock.now() >= deadline:
             found.left += [i for key, hit in page.items() for i in item_texts(key, hit)]
             return
+
         try:
             divided = self._settlement.divide(page)
         except FairboxError as error:
+            # only the messages of this page come again
             found.errors.append(str(error))
             found.left += [i for key, hit in page.items() for i in item_texts(key, hit)]
             return
+
         found.dropped += divided.unknown
         for _, gone in divided.ended:
             found.dropped += gone
+
         for key, leaf in divided.leaves.items():
             hit = page[key] & ones(0, leaf.size)
             if self._clock.now() >= deadline:
@@ -94,6 +101,8 @@ class CoalescedAcks:
             except FairboxError as error:
                 found.errors.append(str(error))
                 found.left += item_texts(key, hit)
+
+            # not raised: leaves of other batches are acked all the same
             if outcome.ended is not None:
                 found.dropped += outcome.ended.items
                 outcome.ended = None

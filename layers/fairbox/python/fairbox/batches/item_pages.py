@@ -94,10 +94,12 @@ class ItemPages:
         self, root: Root, start: int, *, failures: bool
     ) -> Iterator[tuple[int, Leaf | FailedItems | None]]:
         """Yield what lies in each group from `start` on, None for nothing; 20 nodes at a time."""
+        # a finished group has no bit, but may hold failed items
         every = failures and root.failed > 0
         own = ones(0, min(root.next_group, ROOT_GROUPS)) if every else root.bits
         groups = [group for group in bits(own & ones(0, ROOT_GROUPS)) if group >= start]
         yield from self._records(root.batch, groups, failures=failures)
+
         last = node_of(root.next_group - 1) if root.next_group else None
         first = node_of(max(start, ROOT_GROUPS)) or 0
         numbers = [
@@ -105,6 +107,7 @@ class ItemPages:
             for number in range(first, 0 if last is None else last + 1)
             if every or root.bits >> slot_of(number) & 1
         ]
+
         for at in range(0, len(numbers), _NODES):
             keys = [NodeKey(root.batch, number) for number in numbers[at : at + _NODES]]
             nodes = self._store.nodes(keys)
@@ -113,6 +116,7 @@ class ItemPages:
                 node = nodes.get(key)
                 if node is None:
                     continue
+
                 given = min(root.next_group - base, NODE_GROUPS)
                 own = ones(0, given) if failures and node.failed else node.bits
                 groups = [base + bit for bit in bits(own) if base + bit >= start]
@@ -126,6 +130,7 @@ class ItemPages:
         while at < len(groups):
             keys = [LeafKey(batch, group) for group in groups[at : at + size]]
             leaves = self._store.leaves(keys)
+            # failed items lie in an item of their own: no read of it where the leaf counts none
             failing = [key for key in leaves if failures and leaves[key].failed]
             failed = self._store.failed(failing) if failing else {}
             for key in keys:
@@ -149,6 +154,7 @@ def _page(
                 return Page(tuple(found), str(last))
             last = ItemId(batch, group, index)
             found.append(entry(last, items))
+        # the next page goes on behind this group, even if it gave no entry
         last = ItemId(batch, group, MAX_GROUP_SIZE - 1)
     return Page(tuple(found), None)
 

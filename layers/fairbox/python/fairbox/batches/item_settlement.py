@@ -75,18 +75,23 @@ class Settlement:
         """
         if isinstance(items, str):
             raise InvalidInput("items", "a list of item ids, not one text")
+
         wanted, malformed = split_items(items)
         if malformed:
             raise MalformedItems([i if isinstance(i, str) else repr(i) for i in malformed])
+        # all ids are checked before the first write
         leaves = self.issued(wanted)
         outcome = Outcome()
         for key, leaf in leaves.items():
             self.settle_leaf(verb, leaf, wanted[key], outcome, reason)
+
         completed: list[str] = []
         if outcome.emptied and outcome.changed:
             completed = self._cascade.cascade(outcome.emptied)
         elif outcome.emptied:  # a repetition, which only finishes what a crash cut off
             completed = self._cascade.cascade(outcome.emptied, report_found=False)
+
+        # raised at the end: what was settled in other batches stands, and is cascaded
         if outcome.ended is not None:
             outcome.ended.changed, outcome.ended.completed = outcome.changed, tuple(completed)
             raise outcome.ended
@@ -105,23 +110,27 @@ class Settlement:
             except BatchEnded as ended:
                 outcome.ended = BatchEnded(ended.batch, ended.state, item_texts(key, hit))
                 return
+
             refusal = self._store.write(changes) if changes else None
             if refusal is None:
                 outcome.changed += (new.pending ^ leaf.pending).bit_count()
                 if new.count == 0:
                     outcome.emptied.append(key)
                 return
+
             there = refusal.records[0] if len(changes) == 1 else None
             again = there if isinstance(there, Leaf) else self._store.leaves([key]).get(key)
             if again is None:
                 self._gone(key, hit, outcome)
                 return
             leaf = again
+
         outcome.left += item_texts(key, hit)
 
     def _gone(self, key: LeafKey, hit: int, outcome: Outcome) -> None:
         root = self._store.root(key.batch)
         state = "erased" if root is None else root.state
+        # every item of a complete batch was settled: nothing is left to do
         if state != "complete":
             outcome.ended = BatchEnded(key.batch, state, item_texts(key, hit))
 
@@ -137,13 +146,17 @@ class Settlement:
             BatchEnded: the leaf is empty, and the batch has ended.
         """
         hour = hour_of(self._context.clock.now())
+
         if verb != "retry":
+            # an item that was settled before keeps its first outcome
             hit &= leaf.pending
             if not hit:
                 return leaf, []
+
         if verb == "ack":
             new = leaf.with_acked(hit, hour)
             return new, [Change(new, leaf)]
+
         key = LeafKey(leaf.batch, leaf.group)
         there = self._store.failed([key]).get(key)
         if verb == "fail":
@@ -152,9 +165,11 @@ class Settlement:
                 Change(new, leaf),
                 Change(FailedItems.of(leaf, hit, reason, there), there),
             ]
+
         hit &= there.bits if there is not None else 0
         if there is None or not hit:
             return leaf, []
+
         new = leaf.with_retried(hit, hour)
         ancestors = self.refilled(leaf) if leaf.count == 0 else []
         return new, [Change(new, leaf), Change(there.without(hit), there), *ancestors]
@@ -202,15 +217,21 @@ class Settlement:
     def divide(self, wanted: Mapping[LeafKey, int]) -> Divided:
         """Read the leaves of these items, and find out which of the items cannot be settled."""
         leaves = self._store.leaves(wanted)
+
+        # a leaf of a large add counts only once its request is done
         written = {k: (k.batch, x.request) for k, x in leaves.items() if x.request is not None}
         names = list(dict.fromkeys(written.values()))
         requests = self._store.requests(names) if names else {}
+
         # no request any more: between the two reads it was erased, and the leaf is as good as gone
         for key, name in written.items():
             if name not in requests:
                 del leaves[key]
+
+        # only the root tells whether a missing leaf was erased or never issued
         missing = dict.fromkeys([key.batch for key in wanted if key not in leaves])
         roots = {r.batch: r for r in self._store.roots(missing)} if missing else {}
+
         found = Divided()
         ended: dict[str, list[str]] = {}
         for key, hit in wanted.items():
@@ -227,6 +248,7 @@ class Settlement:
                 found.leaves[key] = leaf
                 if hit >> leaf.size:
                     found.unknown += item_texts(key, hit >> leaf.size << leaf.size)
+
         found.ended = [(roots[batch], items) for batch, items in ended.items()]
         return found
 

@@ -49,10 +49,12 @@ class Lifecycle:
         for _ in self._context.tries():
             root = known_root(self._store, batch)
             if root.state in ("sealed", "complete"):
+                # an earlier call may have been killed before it notified the parent
                 self._cascade.after_end(root, message)
                 return root
             if root.ended:
                 raise BatchEnded(batch, root.state)
+
             next_check = self._hour + DAY_HOURS
             new = replace(root, state="sealed", next_check=next_check, version=root.version + 1)
             written = self._cascade.write_root(root, new, message)
@@ -99,6 +101,8 @@ class Lifecycle:
         actions = self._context.announcer.actions(announcement) if announcement else []
         if self._store.write([Change(new, root)], actions) is not None:
             return False
+
+        # from here on, the batches' stream does what a crash cuts off
         self._cascade.after_end(new, "")
         self.fence(root.batch)
         return True
@@ -114,6 +118,7 @@ class Lifecycle:
             topic = None if root is None else root.callbacks.on_death
             if root is None or topic is None or root.ended or root.death_told:
                 return True
+
             told = replace(root, death_told=True, version=root.version + 1)
             notice = self.notice(told, topic, self._progress.progress_of(root), "death")
             if (
@@ -171,11 +176,15 @@ class Lifecycle:
                 return root.ended
             if root.state == "complete" and root.next_check > self._hour:
                 return False
+
+            # before the erasure: the cleanup does not check an erased batch again
             if root.parent_item is not None and not root.told:
                 self._cascade.notify_parent(batch)
                 continue
+
             if root.cursor is not None:
                 return self._erase_from(root, root.cursor, limit, groups_only=groups_only)
+
             # from here on the root alone answers: it keeps what its unfinished groups had settled
             found = self._progress.progress_of(root)
             self._move(replace(root, settled=root.total - found.pending, failed=found.failed), 0)
@@ -188,20 +197,27 @@ class Lifecycle:
     def _erase_from(self, root: Root, cursor: int, limit: int | None, *, groups_only: bool) -> bool:
         if groups_only and cursor == root.next_group:
             return True
+
         batch, failures = root.batch, root.state != "complete" or root.failed > 0
         self._store.delete(batch, requests=[r.digest for r in self._store.requests_of(batch)])
+
         end = root.next_group if limit is None else min(root.next_group, cursor + limit)
         for start in range(cursor, end, ERASE_STEP):
             groups = range(start, min(start + ERASE_STEP, end))
             left = [] if failures else self._once_failed(batch, groups)
             self._store.delete(batch, groups=groups, failed=failures)
             self._store.delete(batch, groups=left)
+
         if end < root.next_group or groups_only:
             return self._move(root, end) and end == root.next_group
+
+        # nobody takes an announcement without a subscription: it would stay outstanding
         if root.state == "complete":
             self._context.announcer.expire(root)
+
         last = node_of(root.next_group - 1) if root.next_group else None
         self._store.delete(batch, nodes=range(0 if last is None else last + 1), metadata=True)
+
         new = replace(
             root,
             cursor=root.next_group,

@@ -95,6 +95,7 @@ class MessageItems:
             if refusal is None:
                 return Moved(fate)
             if any(code == "ConditionalCheckFailed" for code, _ in refusal.actions):
+                # the move itself no longer holds: only a race for the item is tried again
                 return Moved(fate, refusal.actions)
         raise BatchBusy([item])
 

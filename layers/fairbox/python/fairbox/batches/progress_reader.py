@@ -45,9 +45,11 @@ class ProgressReader:
         root = known_root(self._store, batch)
         if not exact or (at_most is not None and self._leaves_left(root) > at_most):
             return self.estimate(root)
+
         found = self.progress_of(root)
         after = known_root(self._store, batch) if root.bits else root
         if (after.total, after.cursor) != (root.total, root.cursor):
+            # an add or an erasure has come in between, and may be counted in part
             found = self.progress_of(after)
         return found
 
@@ -69,6 +71,7 @@ class ProgressReader:
         """
         if root.cursor is not None or not root.bits:
             return _answer(root, root.total, root.total - root.settled, root.failed)
+
         nodes = unfinished_nodes(self._store, root)
         groups = unfinished_groups(root, nodes)
         counts = self._store.counts([LeafKey(root.batch, group) for group in groups])
@@ -83,22 +86,29 @@ class ProgressReader:
         """Return the progress from at most 100 unfinished leaves, with its 95 % bound."""
         if root.cursor is not None or not root.bits:
             return self.progress_of(root)
+
         nodes = unfinished_nodes(self._store, root)
         groups = unfinished_groups(root, nodes)
         if len(groups) <= SAMPLE:
+            # the exact figure costs no more reads then
             return self.progress_of(root)
+
         keys = [LeafKey(root.batch, g) for g in self._rng.sample(groups, SAMPLE)]
         counts = self._store.counts(keys)
+
         many = len(groups)
         mean = sum(leaf.pending for leaf in counts) / SAMPLE
         gone = sum(leaf.failed for leaf in counts) / SAMPLE
         spread = math.sqrt(sum((leaf.pending - mean) ** 2 for leaf in counts) / (SAMPLE - 1))
+        # the last factor: a sample that is drawn without replacement varies less
         error = _TWO_SIDED_95 * many * spread / math.sqrt(SAMPLE) * math.sqrt(1 - SAMPLE / many)
+
         # nodes may count items of adds that came after the root was read
         limit = max(0, root.total - root.settled - sum(node.settled for node in nodes))
         pending = min(limit, round(mean * many))
         failed = root.failed + sum(node.failed for node in nodes) + round(gone * many)
         failed = min(failed, root.total - pending)
+
         found = _answer(root, root.total, pending, failed)
         return replace(found, exact=False, error=math.ceil(error), limit=limit)
 

@@ -92,6 +92,7 @@ class Statistics:
                 if not self._active(root, since):
                     found.count += 1
                     found.batches += [root.batch][: NAMED - len(found.batches)]
+
         found.finished = True
         return found
 
@@ -107,6 +108,7 @@ class Statistics:
         nodes = unfinished_nodes(self._store, root)
         if any(node.hour > since for node in nodes):
             return True
+
         groups = unfinished_groups(root, nodes)
         self._context.rng.shuffle(groups)
         start, many = 0, _FIRST_LEAVES
@@ -115,4 +117,5 @@ class Statistics:
             if any(leaf.hour > since for leaf in self._store.leaves(keys).values()):
                 return True
             start, many = start + many, _LEAVES
+
         return finished_hour(self._store, root) > since

@@ -81,6 +81,7 @@ def open_batch(
         values = json.loads(metadata)
     except (ValueError, RecursionError) as error:
         raise typer.BadParameter(f"--metadata is no JSON: {error}") from None
+
     opened = session.batches.open(
         user_key,
         values,
@@ -92,6 +93,7 @@ def open_batch(
         on_death=on_death,
         retry_hours=retry_hours,
     )
+
     session.show(batch_fields(opened), opened.id)
 
 
@@ -111,11 +113,14 @@ def add(
     """Add items and print their groups, id and size: all of them or none."""
     request = request_id if request_id is not None else session.new_id()
     if request_id is None:
+        # before the call: if it is cut off, the same id goes on with it
         session.note(f"request id: {request}")
+
     groups = session.batches.add(name, count, request_id=request, group_size=group_size)
     if items:
         session.lines(({"id": item}, item) for group in groups for item in group.item_ids())
         return
+
     fields = {
         "id": name,
         "request_id": request,

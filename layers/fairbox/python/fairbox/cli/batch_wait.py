@@ -56,6 +56,7 @@ def _bar() -> Iterator[Callable[[Progress], None]]:
     if not interactive():
         yield lambda _: None
         return
+
     # imported where somebody looks
     from rich.console import Console  # noqa: PLC0415
     from rich.progress import BarColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415

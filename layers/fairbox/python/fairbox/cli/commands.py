@@ -87,6 +87,8 @@ def verb(
         hints = get_type_hints(run, include_extras=True)
         _, *own = inspect.signature(run).parameters.values()
         context = inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+
+        # typer reads arguments and options from the signature: the shared ones are added to it
         parameters = [
             context,
             *(p.replace(kind=p.KEYWORD_ONLY, annotation=hints[p.name]) for p in own),
@@ -97,6 +99,7 @@ def verb(
                 for shared, (kind, default) in options.items()
             ),
         ]
+
         command.__name__ = run.__name__
         command.__doc__ = run.__doc__
         command.__annotations__ = {p.name: p.annotation for p in parameters}

@@ -110,10 +110,12 @@ def month(
     yield "Lambda", "mark_delivered", 0.2 * SECONDS * _function(0.1, 1)
     calls = queues * max(use.sends, (size + 600) / 65_536)
     yield "SQS", f"{calls:.2f} calls a message", messages * calls * _SQS
+
     if webhooks:
         visits = messages * min(1, 8 * use.invocations)  # a batch rings for each of its shards
         yield "Lambda", "deliver_shard", messages * webhooks * _function(0.1, 0.5)
         yield "SQS", "doorbells", visits * 3 * _SQS_FIFO
+
     packed = messages * min(size, _OFFLOADED) * _PACKED / _GB
     yield "Firehose, S3", f"archive, {packed:.1f} GB", packed * (_FIREHOSE + _S3_GB)
     yield "EMR Serverless", "pipeline's daily run", messages * 0.5e-3 * _VCPU_SECOND
@@ -154,16 +156,19 @@ def cost(
     """
     if not queues + webhooks:
         raise InvalidInput("queues", "one or more, or webhooks: pulled topics are not computed")
+
     lines = list(
         month(rate, size=size, queues=queues, webhooks=webhooks, topics=topics, row=row, http=http)
     )
     total = sum(usd for _, _, usd in lines)
+
     fields = {
         "usd_a_month": round(total, 2),
         "lines": [
             {"service": service, "use": use, "usd": round(usd, 2)} for service, use, usd in lines
         ],
     }
+
     text = [f"{usd:>10,.2f}  {service}: {use}" for service, use, usd in lines]
     million = total / (rate * SECONDS) * 1e6
     text.append(f"{total:>10,.2f}  dollars a month, {million:.2f} a million messages")

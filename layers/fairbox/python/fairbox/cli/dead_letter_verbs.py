@@ -119,11 +119,13 @@ def redrive(
         headers=None if header is None else headers_of(header),
         content_type=content_type,
     )
+
     if all_partitions:
         if named or content.given:
             raise InvalidInput("ids", "no ids and no new content for all partitions")
         _redrive_all(session, whole(session, topic), where, limit, rate, yes=yes, dry_run=dry_run)
         return
+
     redriven = partial(
         session.outbox.redrive_found,
         topic,
@@ -131,15 +133,19 @@ def redrive(
         headers=content.headers,
         content_type=content.content_type,
     )
+
+    # a dry run first: it refuses wrong ids, and counts what the question is about
     found = redriven(named or None, where=where, limit=limit, dry_run=True)
     if found.missing:
         raise MessagesNotFound(found.missing)
     if named and found.unreadable:
         raise DeadLettersUnreadable(found.unreadable)
+
     if dry_run:
         texts = [str(ref) for ref in found.refs]
         session.show(redrive_fields(found), "\n".join([*texts, f"{found.count} would be put back"]))
         return
+
     session.confirm(f"Put {found.count} dead letter(s) of topic {topic} back?", yes=yes)
     fields = _put_back(session, redriven, found, rate)
     session.show(fields, f"{fields['count']} put back")
@@ -167,6 +173,7 @@ def _redrive_all(
         return found
 
     def put_back(topic: str) -> dict[str, Any]:
+        # a partition that could not be read is told; the others are put back
         if topic in found_by.errors:
             raise found_by.errors[topic]
         redriven = partial(session.outbox.redrive_found, topic)
@@ -177,6 +184,7 @@ def _redrive_all(
         fields = told(session, queue, found_by, redrive_fields)
         session.show(fields, "\n".join([*fields["refs"], f"{chosen} would be put back"]))
         return
+
     question = f"Put {chosen} dead letter(s) of {len(queue)} partitions of queue {queue.name} back?"
     session.confirm(question, yes=yes)
     fields = told(session, queue, queue.each(put_back), lambda done: done)
@@ -207,13 +215,17 @@ def purge(
     )
     named = [*(ids or []), *(more_ids or [])] or None
     outbox = session.outbox
+
+    # a dry run first: it refuses wrong ids, and counts what the question is about
     found = outbox.purge_found(topic, named, where=where, limit=limit, dry_run=True)
     if found.missing:
         raise MessagesNotFound(found.missing)
+
     if dry_run:
         lines = [*found.names, f"{found.count} would be purged"]
         session.show(purge_fields(found), "\n".join(lines))
         return
+
     session.confirm(f"Delete {found.count} dead letter(s) of topic {topic} for good?", yes=yes)
     with progress("purging", found.count) as advance:
 
@@ -230,6 +242,7 @@ def purge(
             reason=note,
             progress=told_so_far,
         )
+
     session.show(purge_fields(done) | {"more": found.more}, f"{done.count} purged")
     _tell_left(session, done.left)
 
@@ -251,9 +264,12 @@ def _put_back(
     refs: list[str] = []
     left: list[str] = []
     missing: list[str] = []
+    # a second's worth in a call at most, so that a low rate is kept too
     size = _CALL if rate is None else max(1, min(_CALL, int(rate)))
+
     with progress("putting back", found.count) as advance:
         for call in calls_of((str(ref) for ref in found.refs), size):
+            # before the first call as well, if another partition's came before it
             if rate is not None and session.done:
                 session.clock.sleep(len(call) / rate)
             result = redriven(call)
@@ -262,6 +278,7 @@ def _put_back(
             missing += [str(name) for name in result.missing]
             session.done = {"put back": before + len(refs)}
             advance(len(refs))
+
     done = {"count": len(refs), "refs": refs, "left": left, "missing": missing, "dry_run": False}
     return redrive_fields(found) | done
 

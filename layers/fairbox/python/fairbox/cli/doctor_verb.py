@@ -50,9 +50,11 @@ def doctor(
     if name is None:
         settings, outbox = session.clients.settings, session.outbox
     else:
+        # a deployment that is named goes before the environment
         values = read_variables(name, session.clients.client)
         settings = Settings({**Settings.from_env().values, **values})
         outbox = Outbox.from_env(settings, client=session.clients.client)
+
     url = session.endpoint_url or Settings.from_env().values.get("AWS_ENDPOINT_URL_DYNAMODB", "")
     deployment = Deployment(
         outbox,
@@ -64,6 +66,7 @@ def doctor(
         placement=placement,
         local=urlsplit(url).hostname in ("127.0.0.1", "localhost", "::1"),
     )
+
     # the local application has no stacks, alarms or backups
     hidden = ("ok", "not checked") if deployment.local else ("ok",)
     count = Counter[str]()
@@ -76,10 +79,12 @@ def doctor(
             typer.echo(f"{mark:<4}  {finding.check}: {finding.subject}: {finding.detail}")
             if finding.advice:
                 typer.echo(f"      {finding.advice}")
+
     if not session.json:
         typer.echo(
             f"{count['fail']} failed, {count['warn']} warnings, {count['ok']} ok,"
             f" {count['not checked']} not checked"
         )
+
     if count["fail"]:
         raise typer.Exit(FAILED)

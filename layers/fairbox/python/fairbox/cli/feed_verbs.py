@@ -192,5 +192,6 @@ def tail(
                 refused |= update.error is not None
         finally:
             session.note(f"positions: {json.dumps(client.positions)}")
+
     if refused:
         raise typer.Exit(FAILED)

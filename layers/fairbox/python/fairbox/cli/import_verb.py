@@ -56,6 +56,7 @@ def import_rows(
         result = RowImport(session.outbox).move(
             table, chosen, topic=topic, limit=limit, dry_run=dry_run, progress=advance
         )
+
     count = sum(result.topics.values())
     left = [{"row": row, "reason": reason} for row, reason in result.left]
     lines = [f"left: {row}: {reason}" for row, reason in result.left[:_SHOWN]]
@@ -63,6 +64,7 @@ def import_rows(
     lines.append(f"{count} {'would be moved' if dry_run else 'moved'}, {len(left)} left")
     fields = {"count": count, "topics": dict(result.topics), "left": left, "dry_run": dry_run}
     session.show(fields, "\n".join(lines))
+
     if left:
         raise typer.Exit(FAILED)
 

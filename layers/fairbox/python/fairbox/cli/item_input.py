@@ -32,11 +32,13 @@ def item_ids(given: list[str] | None, path: Path | None, what: str = "item ids")
     """
     if not given and path is None:
         raise typer.BadParameter(f"no {what}: give some, or --file PATH, or - for standard input")
+
     for text in given or []:
         if text == "-":
             yield from _lines(sys.stdin, what)
         else:
             yield text
+
     if path is not None and str(path) == "-":
         yield from _lines(sys.stdin, what)
     elif path is not None:
@@ -83,6 +85,7 @@ def settle(
             session.done = {"ids": count, "changed": changed, "completed": completed}
         count += len(call)
         session.done = {"ids": count, "changed": changed, "completed": completed}
+
     fields: dict[str, object] = {"ids": count, "changed": changed, "completed": completed}
     text = f"{changed} of {count} items changed"
     session.show(fields, "\n".join([text, *(f"complete: {batch}" for batch in completed)]))
@@ -99,12 +102,14 @@ def _until_done(
             else:
                 result = batches.ack(call) if verb == "ack" else batches.retry(call)
         except BatchEnded as error:
+            # counted before the error ends the run
             yield error.changed, error.completed
             raise
         except BatchBusy as error:
             yield error.changed, error.completed
             if attempt == _BUSY_TRIES:
                 raise
+
             call = list(error.left)
             session.clock.sleep(_BUSY_SECONDS * 2**attempt)
         else:

@@ -90,6 +90,7 @@ def send(
     given = [one for one in (body, text, file) if one is not None]
     if len(given) != 1:
         raise typer.BadParameter("give the body, --body or --file PATH, once")
+
     content = body if text is None else text
     made = Message(
         topic=topic,
@@ -106,6 +107,7 @@ def send(
         after=after,
         id=message_id or session.new_id(after),
     )
+
     ref = session.outbox.add(made)
     session.show({"ref": str(ref)}, str(ref))
 
@@ -147,6 +149,7 @@ def _stored(session: Session, topic: str, state: State) -> Iterator[Fields]:
         for stored in session.outbox.stored("ready", topic):
             if shown := _shown(receives, stored, state):
                 yield shown
+
     for stored in session.outbox.stored("later", topic):
         waits = (stored.ref.due or 0) > now
         if waits and state != "waiting":
@@ -178,10 +181,12 @@ def show(
     if stored is None:
         raise MessagesNotFound([wanted])
     stored = session.outbox.fetch(stored)
+
     if body:
         sys.stdout.buffer.write(stored.message.body)
         sys.stdout.buffer.flush()
         return
+
     letter = session.outbox.dead_letter(wanted) if stored.lane == "dead" else None
     if letter is not None:
         fields = dead_fields(letter) | failures_fields(letter)
@@ -189,6 +194,7 @@ def show(
         receives = session.outbox.receives()
         of = receives.of(stored)
         fields = stored_fields(stored, receives.state(stored, of)) | receives_fields(of)
+
     session.show(fields | body_fields(stored.message))
 
 
@@ -265,6 +271,7 @@ def erase(
     result = KeyErasure(session.outbox).erase(
         partition_key, topic=topic, reason=reason, dry_run=dry_run
     )
+
     counts = f"{len(result.cancelled)} cancelled, {len(result.purged)} purged"
     stays = [f"stays: {one}" for one in (*result.claimed, *result.left)]
     session.show(erasure_fields(result), "\n".join([*stays, counts]))
@@ -283,17 +290,22 @@ def _settle(
 ) -> None:
     """Settle messages of pulled topics one by one, up to the first that fails."""
     (name, done), wanted = names, dict.fromkeys(MessageRef.parse(text) for text in refs)
+    # a wrong topic is refused before anything is settled
     for ref in wanted:
         session.queue.topic(ref.topic)
+
     if dry_run:
         _try(session, list(wanted), name, done)
         return
+
     session.confirm(f"{name.capitalize()} {len(wanted)} message(s)?", yes=yes)
     settled: list[str] = []
+    # the list grows with the loop: after an error it says what was done
     session.done = {done: settled}
     for ref in wanted:
         call(ref)
         settled.append(str(ref))
+
     session.show({done: settled}, f"{len(settled)} {done}")
 
 
@@ -330,6 +342,7 @@ def skip(
         if not lacks:
             raise typer.Exit(FAILED)
         return
+
     session.confirm(f"Skip {wanted} for subscription {subscription}?", yes=yes)
     session.outbox.skip(wanted, subscription=subscription, reason=reason)
     session.show(fields, f"{wanted}: skipped for {subscription}")
@@ -363,17 +376,21 @@ def edit(
     """Change a message that nobody holds, or when it is due, and print the ref it has then."""
     if body is not None and file is not None:
         raise typer.BadParameter("give the body, or --file PATH, and not both")
+
     wait = None if due is None else _delay(due)
     content = read_body(file) if file else None if body is None else body.encode()
     headers = headers_of(header) if header else None
     wanted = MessageRef.parse(ref)
     if (content, content_type, headers, wait) == (None, None, None, None):
         raise typer.BadParameter("nothing to change: give a body, --due, or another option")
+
     if (content, content_type, headers) != (None, None, None):
         session.queue.edit(wanted, body=content, content_type=content_type, headers=headers)
+        # if the second call fails, this says that the first one is done
         session.done = {"edited": str(wanted)}
     if wait is not None:
         wanted = session.queue.reschedule(wanted, wait)
+
     session.show({"ref": str(wanted)}, str(wanted))
 
 

@@ -111,12 +111,14 @@ def misplaced(
         found = session.outbox.misplaced(topic, units_a_second=units)
         session.table(columns, map(misplaced_fields, found))
         return
+
     if not dry_run:
         session.confirm("Move the misplaced messages?", yes=yes)
     with progress("scanning") as advance:
         result = session.outbox.repair_misplaced(
             topic, dry_run=dry_run, units_a_second=units, progress=advance
         )
+
     fields = {
         "moved": [misplaced_fields(one) for one in result.moved],
         "left": [str(ref) for ref in result.left],
@@ -172,12 +174,15 @@ def replay(
         *(["--everything"] if everything else []),
         *([f"--replay={resume}"] if resume else []),
     ]
+
     if not chosen:
         raise InvalidInput(
             "topic", "a choice: --topic, --key, --state, --added-since, --everything, --replay"
         )
+
     if not dry_run:
         session.confirm("Put the chosen messages back into the outbox?", yes=yes)
+
     where = [f"--archive={archive}", f"--warehouse={warehouse}"]
     how = [f"--ids={ids}", f"--rate={rate}", *(["--dry-run"] if dry_run else [])]
     run_job(session, "replay", [*where, *chosen, *how])

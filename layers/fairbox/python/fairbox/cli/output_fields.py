@@ -94,6 +94,7 @@ def feed_update_lines(update: FeedUpdate) -> Iterator[tuple[Fields, str]]:
     if update.lost:
         word = "conflated" if update.kind == "snapshot" else "lost"
         yield {"topic": topic, word: update.lost}, f"{topic} {word} {update.lost}"
+
     for message in update.messages:
         fields: Fields = {"topic": topic, "number": message.number, "id": message.id}
         body, encoding = message.body, {}
@@ -110,6 +111,7 @@ def topic_fields(state: TopicState) -> Fields:
     retry = topic.retry
     part = topic.partition
     several = part is not None and (part.count > 1 or state.widths)
+
     return {
         "name": topic.name,
         "shards": topic.shards,

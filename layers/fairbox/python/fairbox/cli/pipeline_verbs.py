@@ -33,12 +33,14 @@ def run_job(session: Session, job: str, arguments: Sequence[str]) -> None:
     """
     if find_spec(_MODULE) is None:
         raise Unavailable(job, "it is a job of the pipeline: install fairbox-pipeline")
+
     # imported where it is used: `fairbox --help` does without the SDK
     from fairbox.aws.deployed_settings import settings_with  # noqa: PLC0415
 
     environment = dict(settings_with(DEPLOYED, None, session.clients.client).values)
     if session.endpoint_url is not None:
         environment["AWS_ENDPOINT_URL_DYNAMODB"] = session.endpoint_url
+
     asked = [sys.executable, "-m", f"{_MODULE}.cli", job, *arguments, "--json"]
     done = subprocess.run(asked, env=environment, stdout=subprocess.PIPE, check=False)
     if done.returncode:

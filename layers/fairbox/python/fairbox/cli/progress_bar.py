@@ -22,6 +22,7 @@ def progress(what: str, total: int | None = None) -> Iterator[Callable[[int], No
     if not interactive():
         yield lambda _: None
         return
+
     # imported where somebody looks
     from rich.console import Console  # noqa: PLC0415
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415

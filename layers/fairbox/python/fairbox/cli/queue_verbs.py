@@ -68,6 +68,7 @@ def receive(
         max_per_key=max_per_key,
         dead=dead,
     )
+
     session.details(
         ("ref", "receive_count", "visible_at", "size", "receipt", *(["reason"] if dead else [])),
         [received_fields(one, str(Receipt.parse(one.receipt).ref)) for one in found],
@@ -92,14 +93,17 @@ def _settle(session: Session, done: str, receipts: Receipts, file: FromFile) -> 
     count = 0
     stale: list[tuple[str, MessageRef]] = []
     session.done = {done: 0}
+
     for call in calls_of(item_ids(receipts, file, "receipts"), CALL_RECEIPTS):
         try:
             settle(call)
         except StaleReceipt as error:
+            # the other receipts of the call are settled
             stale += zip(error.receipts, error.refs, strict=True)
             count -= len(error.receipts)
         count += len(call)
         session.done = {done: count}
+
     if stale:
         raise StaleReceipt([receipt for receipt, _ in stale], [ref for _, ref in stale])
     session.show({done: count}, f"{count} {done}")
@@ -155,6 +159,7 @@ def stats(
     if not all_partitions:
         session.show(stats_fields(figures(topic)))
         return
+
     queue = whole(session, topic)
     fields = told(session, queue, parts := queue.each(figures), stats_fields)
     if session.json:
@@ -178,10 +183,12 @@ def purge(
     if all_partitions:
         _purge_all(session, whole(session, topic), reason, yes=yes, dry_run=dry_run)
         return
+
     count = _purgeable(session, topic, count=dry_run)
     if dry_run:
         session.show({"purged": 0, "would_purge": count}, f"{count} would be purged")
         return
+
     session.confirm(f"Purge topic {topic}?", yes=yes)
     with progress("purging") as advance:
 
@@ -209,6 +216,7 @@ def _purge_all(
         fields = told(session, queue, found, lambda count: {"purged": 0, "would_purge": count})
         session.show(fields, f"{fields['would_purge']} would be purged")
         return
+
     session.confirm(f"Purge all {len(queue)} partitions of queue {queue.name}?", yes=yes)
     counts: dict[str, int] = {}
     with progress("purging") as advance:
@@ -219,6 +227,7 @@ def _purge_all(
             advance(sum(counts.values()))
 
         done = queue.purge(session.queue, reason=reason, progress=report)
+
     fields = told(session, queue, done, lambda count: {"purged": count})
     session.show(fields, f"{fields['purged']} purged")
 

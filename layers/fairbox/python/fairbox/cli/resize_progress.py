@@ -29,6 +29,7 @@ def watch_resize(session: Session, topic: str, timeout: float | None) -> bool:
     shown: dict[int, str] = {}
     while True:
         statuses = session.outbox.epochs(topic)
+        # an epoch that is retired is listed no more
         for number in [n for n in shown if n not in {s.epoch.number for s in statuses}]:
             del shown[number]
             session.note(f"epoch {number}: retired")
@@ -37,10 +38,12 @@ def watch_resize(session: Session, topic: str, timeout: float | None) -> bool:
             if shown.get(status.epoch.number) != text:
                 shown[status.epoch.number] = text
                 session.note(f"epoch {status.epoch.number} ({status.epoch.shards} shards): {text}")
+
         # counts trail by half a minute: what came just before the cut may not be in them yet
         past = session.clock.now() * 1000 - statuses[-1].epoch.since >= _COUNTED_MS
         if past and _drained(statuses):
             return True
+
         left = pause if end is None else end - session.clock.now()
         if left <= 0:
             return False

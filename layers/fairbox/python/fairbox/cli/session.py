@@ -135,10 +135,12 @@ class Session:
             for fields in entries:
                 typer.echo(as_json(fields))
             return
+
         rows = [[cell(column, fields.get(column)) for column in columns] for fields in entries]
         if not rows:
             self.note("nothing")
             return
+
         # a few of them make no table worth a library
         widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
         for row in ([column.upper() for column in columns], *rows):
@@ -186,6 +188,7 @@ def problem(error: FairboxError) -> dict[str, object]:
     }
     if "errors" in body:
         fields["errors"] = body["errors"]
+
     match error:
         case UnknownItems():
             fields["items"] = list(error.items)
@@ -200,6 +203,7 @@ def problem(error: FairboxError) -> dict[str, object]:
             fields["claimed"] = [str(ref) for ref in error.claimed]
         case MessagesNotFound() | MessagesNotWritten():
             fields["missing"] = [str(ref) for ref in error.missing]
+
     return fields
 
 

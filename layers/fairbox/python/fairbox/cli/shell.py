@@ -73,6 +73,7 @@ class Shell:
             return 0
         if words[0] in ("exit", "quit"):
             raise EOFError
+
         try:
             own = self._own.get(words[0])
             if own is not None:
@@ -83,7 +84,6 @@ class Shell:
             return self._failed(str(error), USAGE if isinstance(error, InvalidInput) else FAILED)
 
     def _verb(self, words: list[str]) -> int:
-
         if words[0] == "shell":
             return self._failed("this is one", USAGE)
         shared = ["--json"] if self._session.json and len(words) > 1 else []
@@ -99,6 +99,7 @@ class Shell:
         except TyperException as error:
             text = getattr(error, "format_message", error.__str__)()
             return self._failed(text, USAGE)
+
         if not code and words[:2] in (["message", "show"], ["dlq", "show"]) and len(words) > 2:
             self.state.ref = next((w for w in words[2:] if "/" in w), self.state.ref)
         return code if isinstance(code, int) else 0
@@ -170,6 +171,7 @@ class Shell:
             return self._failed(str(error), FAILED)
         except (FairboxError, typer.Abort) as error:
             return self._failed(str(error) or "not given back", FAILED)
+
         typer.echo(f"{len(receipts)} given back", err=True)
         return 0
 
@@ -210,6 +212,7 @@ def shell(session: Session) -> None:
     made = Shell(session)
     tty = sys.stdin.isatty()
     code = 0
+
     if tty:
         from fairbox.cli.prompt import prompted  # noqa: PLC0415 - it is slow, and needed here
 
@@ -220,6 +223,7 @@ def shell(session: Session) -> None:
                 code = made.run(line.removeprefix("\ufeff")) or code
             except EOFError:
                 break
+
     left = made.leave(ask=tty)
     if code or left:
         raise typer.Exit(code or left)

@@ -50,13 +50,16 @@ def smoke(
     unknown = set(without or ()) - set(DESTINATIONS)
     if unknown:
         raise InvalidInput("without", f"one of {', '.join(DESTINATIONS)}")
+
     client = session.clients.client
     if name is None:
         settings, outbox, batches = session.clients.settings, session.outbox, session.batches
     else:
+        # a deployment that is named goes before the environment
         settings = Settings({**Settings.from_env().values, **read_variables(name, client)})
         outbox = Outbox.from_env(settings, client=client)
         batches = Batches.from_env(settings, client=client)
+
     run = Smoke(
         outbox,
         Queue.over(outbox),
@@ -70,6 +73,7 @@ def smoke(
         webhook=webhook,
         seconds=seconds,
     )
+
     session.note("sending; the topics are removed a minute after the last message has come")
     failed = 0
     for step in run.steps():
@@ -78,5 +82,6 @@ def smoke(
         session.lines(
             [(step.fields(), f"{_MARKS[step.status]:<4}  {step.name:<11}  {took}{step.detail}")]
         )
+
     if failed:
         raise typer.Exit(FAILED)

@@ -71,12 +71,14 @@ def add(
         max_in_flight=max_in_flight,
         rate=rate,
     )
+
     session.outbox.add_subscription(wanted)
     if wanted.scheme in ("http", "https"):
         session.note(
             f"requests are signed only if webhook_secrets has a key for {topic}/{name}:"
             " docs/how-to/receive-webhooks.md"
         )
+
     session.show(subscription_fields(wanted), f"{topic}: {name} is in force")
 
 
@@ -158,6 +160,7 @@ def skip_outstanding(
     """Let a subscription go without what waits for it; other subscriptions still get it."""
     if not dry_run:
         session.confirm(f"Skip what waits for subscription {name} of topic {topic}?", yes=yes)
+
     result = session.outbox.skip_outstanding(
         topic,
         name,
@@ -167,6 +170,7 @@ def skip_outstanding(
         reason=reason,
         dry_run=dry_run,
     )
+
     done = "would be skipped" if dry_run else "skipped"
     more = f"; go on with --after {result.after}" if result.after else ""
     session.show(

@@ -89,6 +89,7 @@ def create(
     """Create a topic; of one that is there, what is given changes, and the rest stays."""
     policy = _given(max_attempts=max_attempts, base=base, cap=cap)
     weights = dict(_tenant_weight(text) for text in tenant_weight or [] if text != "none")
+
     settings = _given(
         shards=shards,
         ordering=ordering,
@@ -99,12 +100,15 @@ def create(
         mini_batch=mini_batch,
         tenant_weights=weights if tenant_weight else None,
     )
+
     limits = _given(
         dedup_window=dedup_window,
         message_retention=message_retention,
         max_outstanding=max_outstanding,
     )
+    # 0 takes a limit away
     settings |= {limit: value or None for limit, value in limits.items()}
+
     wanted = Topic(name, **settings)
     session.show(topic_fields(session.outbox.create_topic(wanted)))
 
@@ -133,10 +137,12 @@ def show(session: Session, name: TopicName) -> None:
     state = session.outbox.topic(name)
     epochs = [status_fields(status) for status in session.outbox.epochs(name)]
     fields = topic_fields(state) | {"epochs": epochs}
+
     if session.json:
         session.show(fields)
         return
     session.show({n: v for n, v in fields.items() if n not in ("subscriptions", "epochs")})
+
     if state.subscriptions:
         typer.echo()
         found = (subscription_fields(s, state.status(s.name)) for s in state.subscriptions)
@@ -168,15 +174,18 @@ def resize(
     shards = option if count is None else count
     if shards is None or None not in (count, option):
         raise typer.BadParameter("give the number of shards, once")
+
     result = session.outbox.resize(name, shards)
     if not wait:
         session.show(resize_fields(result), resize_text(result))
         return
+
     session.note(resize_text(result))
     fields = resize_fields(result)
     done = watch_resize(session, name, timeout)
     fields["epochs"] = [status_fields(status) for status in session.outbox.epochs(name)]
     session.show(fields, f"{name} has {shards} shards")
+
     if not done:
         session.note(f"fairbox: old epochs of {name} hold messages after {timeout:g} s")
         raise typer.Exit(FAILED)
@@ -237,17 +246,20 @@ def size(
     """
     if name is None and rate is None:
         raise InvalidInput("rate", "messages a second, or a topic whose load is measured")
+
     load = Load(0, 0, 0, 0) if name is None else measured_load(session.outbox, name, minutes)
     kilobytes = load.kilobytes if message_size is None and load.messages else None
     each = wcu
     if each is None:
         each = WCU_A_KB * (kilobytes or max(1, math.ceil((message_size or 1024) / 1024)))
+
     second = load.rate if rate is None else rate
     fields: dict[str, object] = {
         "shards": max(1, math.ceil(second * each / SHARD_WCU)),
         "wcu_per_message": each,
         "wcu_per_second": second * each,
     }
+
     if name is not None:
         fields |= {
             "topic": name,
@@ -255,4 +267,5 @@ def size(
             "measured_messages": load.messages,
             "measured_per_second": load.rate,
         }
+
     session.show(fields)

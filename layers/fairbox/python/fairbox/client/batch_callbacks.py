@@ -57,6 +57,7 @@ def _checked(outbox: Outbox, field: str, address: str) -> Subscription | str:
     """Return a topic's name, or the subscription that brings messages to a destination."""
     if not isinstance(address, str):
         raise InvalidInput(field, _EXPECTED)
+
     scheme, colon, rest = address.partition(":")
     name = rest if scheme == "topic" else address
     try:
@@ -72,6 +73,7 @@ def _checked(outbox: Outbox, field: str, address: str) -> Subscription | str:
         raise InvalidInput(field, error.expected if colon else _EXPECTED) from None
     except UnknownTopic:
         raise InvalidInput(field, f"a topic that exists; there is no {name!r}") from None
+
     if not stays:
         raise InvalidInput(field, f"a topic that stays; {name!r} is being deleted")
     if name.startswith(_OURS):
@@ -92,6 +94,7 @@ def _topic(outbox: Outbox, field: str, target: Subscription | str | None) -> str
         there = outbox.topic(target.topic)
     except UnknownTopic:
         there = outbox.create_topic(Topic(target.topic, shards=1))
+
     if target.name not in there.subscription_names:
         try:
             outbox.add_subscription(target)

@@ -161,6 +161,7 @@ class BatchChanges(BatchPart):
         try:
             return self._context.settlement.settle(verb, items, reason)
         except MalformedItems as error:
+            # a refusal names ids of one kind: the caller is told all that are wrong
             raise MalformedItems(error.malformed, self._bad(items)) from None
         except UnknownItems as error:
             raise UnknownItems(self._bad(items) or error.items) from None
@@ -211,6 +212,7 @@ class OutboxAnnouncer:
             content_type="application/json",
             id=announcement.id,
         )
+
         for _ in range(_TRIES):
             try:
                 return self._placed(message)
@@ -250,8 +252,10 @@ def _body(announcement: Announcement) -> dict[str, object]:
         "failed": root.failed,
         "opened_at": root.opened,
     }
+
     if announcement.callback is not None:
         body["callback"] = announcement.callback
+
     if announcement.topic == ORPHANED_TOPIC:
         return body | {"pending": announcement.pending, "reaped_at": announcement.at}
     if announcement.callback == "cancel":

@@ -107,21 +107,26 @@ class BatchMaintenance(BatchPart):
             image = body.get("NewImage")
             if image is None:
                 continue
+
             try:
                 cause, ended = read_image(image)
             except NewerVersion as error:
+                # it comes again: a function of a newer release can read it
                 newer.append(body["SequenceNumber"])
                 report.errors.append(str(error))
                 continue
             except Unreadable:
                 report.unreadable += 1
                 continue
+
             if ended is not None:
                 report.ended[ended] += 1
             if cause is not None:
                 causes[cause] = body["SequenceNumber"]  # the latest: it is enough to repeat that
+
         finished = self.finish(causes, deadline=deadline)
         left = [*newer, *(causes[cause] for cause in finished.left)]
+        # the lowest that is left: Lambda brings again all from that one on
         report.again = min(left, key=sequence_order, default=None)
         report.completed = finished.completed
         report.errors += finished.errors

@@ -76,6 +76,7 @@ class Batches(BatchChanges, BatchReads):
             clock=clock,
             rng=rng,
         )
+
         store = BatchTable(tables.calls, table)
         outbox = Outbox.over(tables)
         core = Context(store, OutboxAnnouncer(outbox), clock, rng, ids or IdGenerator(clock))

@@ -50,16 +50,20 @@ class DeadLetterClaims:
         now = self._context.now
         if letter is None or letter.claimed_until(now) is not None:
             return None
+
         try:
             message = self._outbox.fetch(letter).message
         except FairboxError as error:
+            # told only if no other dead letter of the topic can be taken
             failures.append(error)
             return None
+
         count = 1 + (letter.claim.count if letter.claim else 0)
         token = self._rng.getrandbits(8 * TOKEN_BYTES).to_bytes(TOKEN_BYTES, "big")
         claim = Claim(count, now + visibility, token)
         if self._dead.claims.save(replace(letter, claim=claim), letter) != "saved":
             return None  # another was faster
+
         receipt = str(Receipt(letter.ref, "dead", token, claim.until))
         died = letter.pending or frozenset()
         return Received(message, receipt, count, claim.until, letter.reason, died)

@@ -59,6 +59,7 @@ class Content:
             Unavailable: the body could not be stored.
         """
         changed = self.applied(letter.message)
+
         stored: Offloaded | None = None
         if self.body is None:
             # imported here: the command line, which checks content, gives help without the SDK
@@ -74,4 +75,5 @@ class Content:
                 stored = Offloaded(bodies.bucket, key)
                 item[OFFLOADED] = {"S": f"{stored.bucket}/{stored.key}"}
                 bodies.put(key, body[1], changed.content_type)
+
         return item | {EDITS: number(letter.edits + 1)}, stored

@@ -72,6 +72,7 @@ def _candidates(
     """Return, for each id or ref, the places where it may lie; refuse invalid ones."""
     if isinstance(ids, str):
         raise InvalidInput("ids", "a list of ids or refs, not one text")
+
     found: dict[MessageRef | str, list[MessageRef]] = {}
     for given in ids:
         try:
@@ -80,6 +81,7 @@ def _candidates(
                 parse_id(named)
         except InvalidInput as error:
             raise InvalidInput("ids", f"message ids or refs; of {given!r}: {error}") from None
+
         if isinstance(named, MessageRef):
             if named.topic != state.topic.name:
                 raise InvalidInput("ids", f"refs of topic {state.topic.name!r}, got {named}")
@@ -90,4 +92,5 @@ def _candidates(
             found[named] = [
                 MessageRef(name, epoch, shard, named) for epoch, shard in state.shards()
             ]
+
     return found

@@ -70,12 +70,14 @@ class ManualDelivery(OutboxPart):
         check_text("reason", reason)
         wanted = list(dict.fromkeys(refs))
         found = {ref: self._cancel(ref, reason) for ref in wanted}
+
         # every reader of a marked message finishes the work, so that messages that are left
         # unprocessed here are cancelled too
         self.tables.lanes.delete([message_key(r) for r in wanted if found[r] is None])
         for stored in found.values():
             if isinstance(stored, StoredMessage):
                 self.tables.lanes.delete_marked(stored)  # maybe deleted, or redriven, by now
+
         missing = [r for r in wanted if found[r] == "absent"]
         claimed = [r for r in wanted if found[r] == "claimed"]
         if missing:
@@ -88,7 +90,9 @@ class ManualDelivery(OutboxPart):
         try:
             state: TopicState | None = self._context.topics.get(ref.topic)
         except UnknownTopic:
+            # messages of a deleted topic may still lie in the table
             state = None
+
         if state is None or state.pushed:
             item = self.tables.lanes.mark_gone(ref, "cancelled", reason)
             if item is None:
@@ -96,6 +100,7 @@ class ManualDelivery(OutboxPart):
             if STATES in item and read_message(item).any_dead:
                 return replace(read_message(item), gone="cancelled")
             return None
+
         ordered = state.topic.ordering == "key"
         now = self._context.now
         return Edits(self.tables).cancel(ref, reason, now, ordered=ordered)
@@ -113,12 +118,14 @@ class ManualDelivery(OutboxPart):
         if self._context.doorbells is None:
             raise NotConfigured(DOORBELL_QUEUE_URL)
         check_limit(limit)
+
         now = self._context.now
         bound = now - age_ms(older_than)
         overdue = 0
         shards: set[tuple[str, int, int]] = set()
         pushed = {state.topic.name for state in self.tables.topics.all() if state.pushed}
         arguments = self.tables.lanes.scan_arguments
+
         for item in parallel_scan(self.tables.calls, arguments, concurrency=1):
             if limit is not None and overdue >= limit:
                 break
@@ -129,6 +136,8 @@ class ManualDelivery(OutboxPart):
             if ref.topic in pushed and max(sent_at(ref.id, now), ref.due or 0) <= bound:
                 overdue += 1
                 shards.add((ref.topic, ref.epoch, ref.shard))
+
+        # from the head: the position of a walk is a hint, and may be wrong after a crash
         self._context.doorbells.ring(
             [Doorbell(*shard, after=FROM_HEAD) for shard in sorted(shards)]
         )

@@ -25,7 +25,7 @@ class ErasureResult:
     Attributes:
         cancelled: the messages that were outstanding or waiting.
         purged: names of the dead letters, `topic/epoch/shard/id`.
-        held: messages that consumers hold: they stay; call again after their time-out.
+        claimed: messages that consumers hold: they stay; call again after their time-out.
         left: dead letters that stay: nobody can read their keys, or others kept changing them.
         dry_run: nothing was changed.
     """
@@ -77,10 +77,12 @@ class KeyErasure:
         if not partition_key:
             raise InvalidInput("partition_key", "a partition key that is not empty")
         check_text("reason", reason)
+
         if topic is None:
             names = [state.topic.name for state in self._outbox.topics()]
         else:
             names = [self._outbox.topic(topic).topic.name]
+
         cancelled: list[MessageRef] = []
         claimed: list[MessageRef] = []
         purged: list[str] = []
@@ -88,6 +90,7 @@ class KeyErasure:
 
         def of_key(letter: DeadLetter) -> bool:
             if letter.message is None:
+                # it may be the key's: the caller is told which ones nobody can read
                 left.append(letter.name)
                 return False
             return letter.message.partition_key == partition_key
@@ -97,10 +100,12 @@ class KeyErasure:
                 stays = self._stays(ref, reason, dry_run=dry_run)
                 if stays is not None:
                     (claimed if stays else cancelled).append(ref)
+
             # after the others: one of them may have died until then
             found = self._outbox.purge_found(name, where=of_key, reason=reason, dry_run=dry_run)
             purged += found.names
             left += found.left
+
         return ErasureResult(
             tuple(cancelled), tuple(purged), tuple(claimed), tuple(left), dry_run=dry_run
         )

@@ -69,6 +69,7 @@ class FeedClient:
             self._websockets.uri.parse_uri(url)
         except self._websockets.InvalidURI:
             raise InvalidInput("url", "a URL of a WebSocket, as wss://host/stage") from None
+
         self._url = url
         self._token = token
         self._clock = clock or SystemClock()
@@ -104,6 +105,7 @@ class FeedClient:
                 self._positions[update.topic] = update.position
                 yield update
                 continue
+
             self._positions = self._core.positions  # some move without an update
             if self._clock.now() >= until or self._core.due() == inf:
                 return
@@ -133,9 +135,11 @@ class FeedClient:
         """Do what is due, or wait for it, no longer than a moment."""
         due = self._open_at if self._socket is None else self._core.due()
         wait = max(0.0, min(due, until, self._clock.now() + _STEP) - self._clock.now())
+
         if self._socket is None:
             self._clock.sleep(wait) if wait else self._open()
             return
+
         # before it receives: frames that come all the time keep no request waiting
         if self._clock.now() >= self._core.due():
             self._act()
@@ -160,6 +164,7 @@ class FeedClient:
     def _open(self) -> None:
         try:
             token = self._token if isinstance(self._token, str) else self._token()
+
             # entered by hand: not all releases take a connection that is not
             self._socket = self._websockets.sync.client.connect(
                 self._url,
@@ -175,6 +180,7 @@ class FeedClient:
             if self._refused > 1:
                 text = f"HTTP {status} for two tokens: look at their key, end and this clock"
                 raise FeedRefused("not_allowed", text) from None
+
             self._drop()
         else:
             self._refused = 0

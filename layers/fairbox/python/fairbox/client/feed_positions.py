@@ -209,6 +209,7 @@ class FeedPositions:
             raise FeedRefused(*whole)
         if whole is not None:
             self._replace_at = self._clock.now()
+        # the answer to an earlier request is late: its entries count, but it ends no wait
         current = whole is None and self._waiting is not None and frame.get("a") == self._waiting
         if current:
             self._answered()
@@ -241,6 +242,7 @@ class FeedPositions:
         topic = self._topics.get(entry.topic)
         if topic is None:
             return None
+
         # a later request than the one that a late answer is to may have been reset already
         reset = current and entry.flag == "reset"
         if reset or (answer and topic.position is None):
@@ -254,6 +256,7 @@ class FeedPositions:
         lost = max(0, entry.upto - position) - len(new)
         topic.position = max(position, entry.upto)
         if answer and entry.flag in ("more", "reset"):
+            # a number past the position lets the client ask again soon
             topic.seen = entry.upto + 1
         messages = new if snapshot else [m for m in new if topic.remember(m.id)]
         if not (messages or lost or reset):

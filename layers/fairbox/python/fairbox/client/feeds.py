@@ -133,6 +133,7 @@ class Feeds:
         topic, kind = feed_topic(feed, key), self.feed(feed).kind
         state = self._topics.state(topic)
         audience = self._leases.audience(topic)
+
         return FeedTopic(
             feed=feed,
             key=key,
@@ -215,7 +216,9 @@ class Feeds:
         except FairboxError as error:
             if not numbers:
                 raise
+            # the bundles before it stay: the caller sends again only what the error names
             raise MessagesNotWritten(ids[len(numbers) :], error) from error
+
         return numbers
 
     def token(self, user: str, allow: Sequence[str], ttl: int = 60) -> str:

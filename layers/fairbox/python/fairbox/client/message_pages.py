@@ -63,9 +63,11 @@ def later(
     lower = due_sk(due_from)
     if after is not None:
         lower = max(lower, message_sk(after.id, after.time, "later") + _BEHIND)
+
     bounds: dict[str, Any] = {"lower": lower}
     if due_until is not None:
         bounds["upper"] = due_sk(due_until)
+
     walks = [
         tables.lanes.walk("later", state.topic.name, epoch, shard, page=page, **bounds)
         for epoch, shard in state.shards()

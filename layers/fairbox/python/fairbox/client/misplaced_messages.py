@@ -113,6 +113,7 @@ class MisplacedMessages(OutboxPart):
         moved: list[Misplaced] = []
         left: list[MessageRef] = []
         scan = _Scan()
+
         for state, found in self._misplaced(topic, units_a_second, scan, progress):
             ordered = state.topic.ordering == "key" and not state.pushed
             now = self._context.now
@@ -121,6 +122,7 @@ class MisplacedMessages(OutboxPart):
                 moved.append(found)
             else:
                 left.append(found.ref)
+
         return PlacementResult(tuple(moved), tuple(left), scan.items, dry_run)
 
     def _misplaced(
@@ -133,15 +135,18 @@ class MisplacedMessages(OutboxPart):
         number = isinstance(units_a_second, int | float) and not isinstance(units_a_second, bool)
         if not number or not units_a_second > 0:
             raise InvalidInput("units_a_second", "a number over 0")
+
         states = {state.topic.name: state for state in self.tables.topics.all()}
         if topic is not None and topic not in states:
             raise UnknownTopic(topic)
+
         table = RepairTable(self.tables)
         clock, position = self._context.clock, None
         while True:
             started = clock.now()
             items, position, units = table.scan_page(position)
             scan.items += len(items)
+            # the oldest first: moved messages of a key keep their order
             messages = sorted(_messages(items), key=lambda stored: stored.ref.id)
             for stored in messages:
                 state = states.get(stored.ref.topic)
@@ -150,8 +155,10 @@ class MisplacedMessages(OutboxPart):
                 right = belongs(stored.message, stored.ref, state.epochs)
                 if right is not None:
                     yield state, Misplaced(stored.ref, right)
+
             if progress is not None:
                 progress(scan.items)
+
             if position is None:
                 return
             self._context.clock.sleep(

@@ -142,10 +142,12 @@ class Outbox(
         settings = settings_with(_VARIABLES, settings, client or make_client)
         if client is None:
             client = partial(make_client, deadline=deadline)
+
         table = settings.required(OUTBOX_TABLE)
         deliveries = settings.required(DELIVERIES_TABLE)
         bucket = settings.optional(BODIES_BUCKET)
         doorbell, later = (settings.optional(n) for n in (DOORBELL_QUEUE_URL, LATER_QUEUE_URL))
+
         return cls(
             client("dynamodb"),
             table=table,

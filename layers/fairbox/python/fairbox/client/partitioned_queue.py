@@ -77,6 +77,8 @@ class PartitionedQueue:
         self._named = None if isinstance(partitions, int) else _topic_names(partitions)
         count = partitions if isinstance(partitions, int) else len(partitions)
         self._given = check_partitions(count)
+
+        # the last partition has the longest name
         last = self._topic(count - 1)
         try:
             check_topic(last)
@@ -175,9 +177,12 @@ class PartitionedQueue:
             Topic(name, partition=part, **settings)
             for name, part in zip(self.names, parts, strict=False)
         ]
+
+        # the number of partitions is checked for all topics before the first is created
         there = {state.topic.name: state.topic.partition for state in outbox.topics()}
         for topic in topics:
             self._check_width(topic.name, there.get(topic.name))
+
         return [outbox.create_topic(topic) for topic in topics]
 
     def resize(self, outbox: Outbox, partitions: int) -> WidthResult:
@@ -443,6 +448,7 @@ class PartitionedQueue:
         count = len(self.names)
         if partitions is None:
             return range(count)
+
         chosen = sorted(set(partitions))
         for number in chosen:
             whole = isinstance(number, int) and not isinstance(number, bool)

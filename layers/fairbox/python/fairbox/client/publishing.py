@@ -36,6 +36,7 @@ def place(message: Message, context: OutboxContext) -> NewMessage:
     topic = state.topic
     if state.deleting is not None:
         raise TopicConflict(message.topic, "it is being deleted")
+
     if message.delay and topic.ordering == "key":
         raise InvalidInput(
             "delay",
@@ -45,14 +46,18 @@ def place(message: Message, context: OutboxContext) -> NewMessage:
     for name in ("partition_key", "dedup_key", "fairness_key"):
         if getattr(message, name) == "":
             raise InvalidInput(name, "text that is not empty, or none at all")
+
     if message.dedup_key is not None and topic.dedup_window is None:
         raise InvalidInput(
             "dedup_key",
             f"none: topic {message.topic!r} has no deduplication window, so the key would have no "
             "effect; create_topic with a dedup_window gives it one",
         )
+
     window = None if message.dedup_key is None else topic.dedup_window
     ref = ref_of(message, state.epochs)
+
+    # every destination takes a small body: it costs no comparison
     large = too_large(message, ref, state) if len(message.body) > SMALL else None
     if large is not None and context.tables.bodies is None:
         raise large
@@ -191,15 +196,19 @@ class MessagePublication(OutboxPart):
         """
         if token is not None and (not isinstance(token, str) or not 1 <= len(token) <= MAX_TOKEN):
             raise InvalidInput("token", f"text of 1 to {MAX_TOKEN} characters")
+
         own = actions_of(items)
         context = self._context
         with context.ends_within(deadline):
             placed = place_all(messages, context)
+            # by the ids' times: a transaction that is repeated under a token must be the same
             actions = [*own, *context.inserts.actions(placed, by_id=token is not None)]
             if not 1 <= len(actions) <= MAX_TRANSACTION:
                 raise InvalidInput("items", f"1 to {MAX_TRANSACTION} actions in all")
+
             try:
                 context.inserts.transact(actions, token)
             except FairboxError as error:
                 raise told(error, own, placed, token) from error
+
         return [new.ref for new in placed]

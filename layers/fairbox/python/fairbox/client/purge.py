@@ -97,6 +97,7 @@ class DeadLetterPurge(OutboxPart):
             reason=reason,
             progress=progress,
         )
+
         if result.missing:
             raise MessagesNotFound(result.missing)
         return result
@@ -120,9 +121,11 @@ class DeadLetterPurge(OutboxPart):
         check_limit(limit)
         kept = check_reason(reason)
         missing: list[MessageRef | str] = []
+
         page = min(MAX_PAGE, limit or MAX_PAGE)
         letters = find_dead_letters(self._context, topic, ids, missing, page=page)
         chosen = (letter for letter in letters if chooses(where, letter))
+
         names: list[str] = []
         left: list[str] = []
         for some in _parts(islice(chosen, limit)):
@@ -130,11 +133,13 @@ class DeadLetterPurge(OutboxPart):
             ends = list(zip(some, done, strict=True))
             names += [letter.name for letter, end in ends if end == "purged"]
             left += [letter.name for letter, end in ends if end == "left"]
+            # messages of its key that waited for it may go now
             for letter, end in ends:
                 if not dry_run and end == "purged" and letter.stored is not None:
                     self._context.visit_blocked(letter.stored.ref)
             if progress is not None and not dry_run:
                 progress(len(names))
+
         more = limit is not None and next(chosen, None) is not None
         return PurgeResult(tuple(names), tuple(left), tuple(missing), more=more, dry_run=dry_run)
 

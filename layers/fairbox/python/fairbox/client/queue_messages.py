@@ -112,16 +112,19 @@ class QueueMessages(QueuePart):
         """
         take = self._take(max_messages, visibility_timeout, consumer, max_per_key)
         end = self._context.now + check_wait(wait)
+
         if dead:
             if wait:
                 raise InvalidInput("wait", "0 where dead letters are received")
             state, visibility = self._context.topic(topic), check_visibility(visibility_timeout)
             return self._context.dead_letters.receive(state, max_messages, visibility)
+
         while True:
             received = self._context.rounds.read(topic, take)
             left = min((end - self._context.now) / 1000, seconds_left())
             if received or left <= 0:
                 return received
+            # jitter: consumers that wait do not read at the same moments
             pause = self._context.rounds.pause(topic) * (0.75 + self._context.rng.random() / 2)
             self._context.clock.sleep(min(left, pause))
 

@@ -118,6 +118,7 @@ class QueueOperations(QueuePart):
             topic, item, _ = self._changeable(ref)
             stored = read_message(item)
             due = self._context.now + wait
+
             if stored.lane == "later":
                 to = replace(ref, due=due if wait else None)
                 moved = to == ref or self._context.edits.move(item, to)
@@ -126,6 +127,7 @@ class QueueOperations(QueuePart):
                     return to
             elif topic.topic.ordering == "key":
                 if wait:
+                    # on an ordered topic, a delay would stop the whole key
                     expected = f"0, which ends its wait: topic {topic.topic.name!r} is ordered"
                     raise InvalidInput("delay", expected)
                 SettlementByRef(self._context).settle(ref, _due)
@@ -156,6 +158,7 @@ class QueueOperations(QueuePart):
         now = self._context.now
         if topic.pushed and (ref.due is None or ref.due <= now + _SOON_MS):
             raise TopicIsPushed(ref.topic)
+
         found = self._context.edits.find(ref, now, ordered=_in_row(topic))
         if found == "absent":
             raise MessagesNotFound([ref])
@@ -225,6 +228,7 @@ class QueueOperations(QueuePart):
         found = self._context.tables.key_claims.get_many(
             [(topic, *shard) for shard in state.shards()]
         )
+
         now = self._context.now
         in_flight: int | None = None
         if state.topic.ordering == "key":
@@ -233,6 +237,8 @@ class QueueOperations(QueuePart):
         elif count_in_flight:
             lanes = self.outbox.tables.lanes
             in_flight = sum(lanes.count_claimed((topic, *shard), now) for shard in state.shards())
+
+        # a count below 0 is in doubt, until repair has recounted the shard
         return QueueStats(
             topic,
             ready=sum(max(0, row.ready) for row, _ in found),
@@ -272,6 +278,7 @@ class QueueOperations(QueuePart):
         check_limit(limit)
         state = check_purgeable(self._context.topic(topic))
         kept = check_reason(reason)
+
         start = bound_of(self._context.now + 1)
         purged = 0
         for epoch, number in state.shards():
@@ -283,11 +290,15 @@ class QueueOperations(QueuePart):
                 purged += len(chosen)
                 if progress is not None:
                     progress(purged)
+                # the limit lies in the middle of this page
                 if len(chosen) < len(found):
                     return purged
+
+            # the shard's row still lists claims of messages that are gone now
             if _in_row(state):
                 self._context.edits.forget_claims((topic, epoch, number), start)
                 self._context.ordered.rows.forget((topic, epoch, number))
+
         return purged
 
     def _purgeable(self, shard: Shard, start: str) -> Iterator[list[StoredMessage]]:
@@ -301,8 +312,10 @@ class QueueOperations(QueuePart):
                     Burials(self._context.tables).bury_raw(item, "unreadable")
                 finish_marked(self._context.tables, [m for m in page.messages if m.gone])
                 yield [m for m in page.messages if m.gone is None and m.ref.id < start]
+
                 after = page.last
                 last = page.messages[-1].ref.id if page.messages else ""
+                # `ready` is sorted by id, so behind `start` all is newer; `later` by due time
                 if after is None or (lane == "ready" and last >= start):
                     break
 

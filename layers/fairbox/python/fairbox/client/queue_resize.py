@@ -111,21 +111,27 @@ class QueueResize(OutboxPart):
         check_partitions(partitions)
         first = self._context.topic(queue)
         part = logical_name(first)
+
         now = self._context.now
         widths = first.widths or (Epoch(0, part.count, 0),)
         newest = widths[-1]
+
         if newest.shards == partitions:
             before = widths[-2] if len(widths) > 1 else newest
             return WidthResult(queue, partitions, before.shards, newest.since, changed=False)
         if underway(widths, now):
             raise ResizeUnderway(queue, newest.since)
+
         states = self._partitions_of(first, partitions)
         widths = _pruned(widths, states, now)
         if len(widths) >= MAX_EPOCHS:
             raise TopicConflict(queue, f"{len(widths)} numbers of partitions are not done with")
+
         since = now + ANNOUNCE_MS + _WRITING_MS + _WRITING_MS_A_TOPIC * len(states)
         for state in states[1:]:
             self._begin_epoch(state.topic.name, partitions, since)
+
+        # last: routes follow the queue's own row, so a crash before it changes no route
         changed = announced(widths, partitions, since)
         self._begin_epoch(queue, partitions, since, changed, first.widths)
         return WidthResult(queue, partitions, newest.shards, changed[-1].since, changed=True)
@@ -137,18 +143,22 @@ class QueueResize(OutboxPart):
             part = state.topic.partition
             if part is not None and part.queue == queue:
                 there[part.number] = state
+
         pushed = [state.topic.name for state in there.values() if state.pushed]
         if pushed:
             raise TopicIsPushed(pushed[0])
+
         now = self._context.now
         for state in there.values():
             if underway(state.epochs, now):
                 raise ResizeUnderway(state.topic.name, state.epochs[-1].since)
+
         for number in range(partitions):
             if number not in there:
                 name, part = partition_name(queue, number), Partition(queue, number, partitions)
                 state = self._context.create_topic(replace(first.topic, name=name, partition=part))
                 there[number] = state
+
         return [there[number] for number in sorted(there)]
 
     def _begin_epoch(
@@ -170,12 +180,15 @@ class QueueResize(OutboxPart):
             now = self._context.now
             if (there.widths == widths != read) or (not widths and there.epochs[-1].since == since):
                 return there  # it is done: the answer to the write was lost
+
             if underway(there.epochs, now):
                 raise ResizeUnderway(name, there.epochs[-1].since)
+            # producers learn of a resize only from an announcement that is early enough
             if there.widths != read or since < now + ANNOUNCE_MS:
                 raise TopicConflict(name, "it was changed meanwhile, or took too long: try again")
             if len(there.epochs) >= MAX_EPOCHS:
                 raise TopicConflict(name, f"{len(there.epochs)} epochs still hold messages")
+
             part, epochs = there.topic.partition, there.epochs
             if part is not None and part.number < partitions:
                 part = replace(part, count=partitions)

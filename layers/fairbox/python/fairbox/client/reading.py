@@ -58,10 +58,13 @@ class MessageReads(OutboxPart):
             for stored in map(read_message, self.tables.lanes.items(wanted))
             if stored.gone is None
         }
+
+        # dead letters lie in another table
         rest = [r for r in wanted if _identity(r) not in there]
         if rest:
             for stored in map(read_message, self.tables.dead.items(list(dict.fromkeys(rest)))):
                 there[_identity(stored.ref)] = stored
+
         missing = [r for r in wanted if _identity(r) not in there]
         if missing:
             raise MessagesNotFound(missing)
@@ -116,14 +119,17 @@ class MessageReads(OutboxPart):
         upper = "~"
         if older_than is not None:
             upper = bound_of(self._context.now - age_ms(older_than))
+
         if topic is None:
             shards = [(r.topic, r.epoch, r.shard) for r in self.listed() if r.may_hold]
         else:
             state = self._context.topics.get(topic)
             shards = [(topic, epoch, shard) for epoch, shard in state.shards()]
+
         page = min(_PAGE, limit or _PAGE)
         walks = [self.tables.lanes.walk(lane, *shard, page=page, upper=upper) for shard in shards]
         merged = heapq.merge(*walks, key=lambda s: (s.ref.due or 0, s.ref.id))
+
         for n, stored in enumerate(merged):
             if limit is not None and n >= limit:
                 return
@@ -167,8 +173,10 @@ class MessageReads(OutboxPart):
         if limit == 0:
             raise InvalidInput("limit", "a whole number from 1")
         bound = None if limit is None else limit + 1
+
         if topic is None:
             return self.tables.lanes.count_all(limit=bound)
+
         total = 0
         lanes: tuple[OpenLane, ...] = ("ready", "later")
         for epoch, shard in self._context.topics.get(topic).shards():
@@ -224,11 +232,13 @@ class MessageReads(OutboxPart):
         retention = self._context.topics.get(topic).topic.retention if topic else 7 * 86400
         low = _ms("since", since, (now - retention) * 1000)
         high = _ms("until", until, (now + 60) * 1000)
+
         found = (
             self.tables.ledger.all(low, high)
             if topic is None
             else self.tables.ledger.of_topic(topic, low, high)
         )
+
         for n, delivery in enumerate(found):
             if limit is not None and n >= limit:
                 return

@@ -59,6 +59,7 @@ class MessageReceives:
             return NEVER
         if self._ordered(stored.ref.topic):
             return self._of_row(stored)
+
         claim = stored.claim
         if claim is None:
             return NEVER
@@ -79,12 +80,15 @@ class MessageReceives:
         shard = stored.ref.topic, stored.ref.epoch, stored.ref.shard
         if shard not in self._read:
             self._read[shard] = self._rows.get(shard)
+
         row, message_id = self._read[shard], stored.ref.id
         entry = row.of_key(key_digest(stored))
+        # of the keys that wait, the row lists only some
         if entry is None and row.aside.count:
             entry = self._aside.read(shard, row.aside.name, [key_digest(stored)]).get(
                 key_digest(stored)
             )
+
         if entry is None:
             return NEVER
         active = entry.active(self._now) and message_id in entry.claimed

@@ -118,6 +118,7 @@ class DeadLetterRedrive(OutboxPart):
             headers=headers,
             content_type=content_type,
         )
+
         if result.missing:
             raise MessagesNotFound(result.missing)
         if ids is not None and result.unreadable:
@@ -147,6 +148,7 @@ class DeadLetterRedrive(OutboxPart):
             ids = list(ids or ())
             if len(ids) != 1:
                 raise InvalidInput("ids", "one id, where its content is edited")
+
         missing: list[MessageRef | str] = []
         unreadable: list[str] = []
         letters = find_dead_letters(
@@ -190,33 +192,41 @@ class DeadLetterRedrive(OutboxPart):
         refs: list[MessageRef] = []
         left: list[MessageRef] = []
         more = False
+
         for letter in chosen:
             more = limit is not None and len(refs) >= limit
             if more:
                 break
             try:
+                # new content is checked in a dry run too
                 content.applied(letter.message)
                 returned = "inserted" if dry_run else self._put(letter, content)
             except BatchBusy:
                 left.append(letter.ref)
                 continue
+
             refs += [] if returned == "gone" else [letter.ref]
             if returned == "merged":
+                # an update is no insert: it does not wake the relay
                 self._context.visit(letter.ref)
+
         return RedriveResult(tuple(refs), tuple(left), more=more, dry_run=dry_run)
 
     def _put(self, letter: StoredMessage, content: Content) -> Returned:
         if not content.given:
             return Redrives(self.tables).put_back(letter)
+
         item, stored = content.edit(letter, self._context.tables.bodies, self.tables.calls.rng)
         back = False
         try:
             back = Redrives(self.tables).put_back(letter, item) == "inserted"
         finally:
+            # of the old and the new body, the one that no item names is to go
             unused = stored if not back else letter.offloaded if content.body is not None else None
             if unused is not None and self._context.tables.bodies is not None:
                 with suppress(FairboxError):  # the body stays unused, and harms nobody
                     self._context.tables.bodies.expire(unused.bucket, unused.key)
+
         return "inserted" if back else "gone"
 
 

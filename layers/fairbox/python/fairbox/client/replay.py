@@ -89,18 +89,22 @@ class MessageReplay(OutboxPart):
             raise InvalidInput("messages", f"at most {MAX_REPLAYED} in a step")
         if to <= position:
             raise InvalidInput("to", f"a position behind {position}")
+
         context = self._context
         left: dict[MessageRef, NewMessage] = {}
         for new in place_all(messages, context):
             left.setdefault(new.ref, new)
         self._unmark(left)
+
         outstanding: list[MessageRef] = []
         while refused := context.inserts.add_step(left.values(), cursor, position, to):
+            # an earlier call has written this step
             if refused.position is not None:
                 return ReplayStep(refused.position)
             outstanding += refused.outstanding
             for ref in refused.outstanding:
                 del left[ref]
+
         return ReplayStep(to, tuple(left), tuple(outstanding))
 
     def _unmark(self, refs: Iterable[MessageRef]) -> None:
@@ -114,6 +118,7 @@ class MessageReplay(OutboxPart):
             topic = self._context.topics.get(ref.topic)
             if topic.topic.ordering == "key" and not topic.pushed:
                 shards[ref.topic, ref.epoch, ref.shard].add(ref.id)
+
         claims = self.tables.key_claims
         for shard, ids in shards.items():
             row = claims.get(shard)
@@ -121,6 +126,7 @@ class MessageReplay(OutboxPart):
             if not marked:
                 continue
             self.tables.lanes.delete([message_key(MessageRef(*shard, i)) for i in sorted(marked)])
+
             unmarked = partial(KeyClaims.unmarked, message_ids=marked)
             if swap(row, unmarked, partial(_written, claims, shard)) is None:
                 raise Unavailable("update_item", "the shard is being changed by others")

@@ -87,15 +87,18 @@ class RowImport:
         check_limit(limit)
         if topic is not None and not layout.topic:
             raise InvalidInput("topic", "none: the layout names no attribute with the topic")
+
         other = OtherOutbox(self._outbox.tables.calls, table, layout)
         moved: Counter[str] = Counter()
         left: list[tuple[str, str]] = []
         rows: list[tuple[int, str, Item]] = []
+
         for key, shown in other.waiting(topic):
             try:
                 rows.append((layout.created_ns(shown), text_of(key), key))
             except InvalidInput as error:
                 left.append((text_of(key), str(error)))
+
         rows.sort(key=lambda row: row[:2])
         for tried, (_, name, key) in enumerate(rows[:limit], 1):
             try:
@@ -109,15 +112,18 @@ class RowImport:
             else:
                 moved.update([to] if to is not None else [])
             progress(tried)
+
         return ImportResult(dict(moved), tuple(left), dry_run)
 
     def _move(
         self, other: OtherOutbox, layout: RowLayout, key: Item, *, dry_run: bool
     ) -> str | None:
         """Publish the message of a row that leaves; return its topic, None: the row is gone."""
+        # read again: the row may have left its outbox since the scan
         row = other.get(key)
         if row is None:
             return None
+
         now = self._context.now
         message = layout.message(row, key, now)
         if dry_run:

@@ -57,11 +57,15 @@ class SettlementByRef:
             if stored.gone:
                 finish_marked(tables, [stored])
                 return False
+
             if row is not None and (row := self._with_key(stored, row)) is None:
+                # the row has changed: both are read again
                 continue
             entry = (row.of_key(key_digest(stored)) if row else None) or _NO_ENTRY
             if ref.id in entry.done:
+                # it is acknowledged: only its delete has not been made yet
                 return False
+
             before, both = (stored, entry), change(stored, entry, self._context.now)
             if both == before or self._write(before, both, row):
                 self._finish(both[0])

@@ -110,12 +110,14 @@ class MessageSkips(OutboxPart):
         check_limit(limit)
         state = self._subscribed(topic, subscription)
         until = self._context.now - age_ms(older_than)
+
         count = 0
         for place, stored in self._lacked(state, subscription, after):
             if time_of(stored.ref.id) > until:
                 continue
             if limit is not None and count >= limit:
                 return SkipResult(count, after)
+
             if not dry_run:
                 try:
                     self._skip(stored.ref, state, subscription, reason, stored)
@@ -123,6 +125,7 @@ class MessageSkips(OutboxPart):
                     continue  # it was delivered, or died, in the meantime
             count, after = count + 1, place
             progress(count)
+
         return SkipResult(count)
 
     def lacking_count(self, topic: str, subscription: str, *, limit: int | None = None) -> int:
@@ -155,11 +158,14 @@ class MessageSkips(OutboxPart):
         name = topic.topic.name
         shards = [(e.number, n) for e in topic.epochs for n in range(e.shards)]
         places = [(lane, *shard) for shard in shards for lane in _LANES]
+
         first, lower = _parsed(after)
         if first is not None and first not in places:
             raise InvalidInput("after", "`after` of a result for this topic")
+
         for place in places[places.index(first) if first else 0 :]:
             walk = partial(self.tables.lanes.walk, place[0], name, *place[1:], page=_PAGE)
+            # the space lets the walk begin behind the place, not at it
             for stored in walk(lower=f"{lower} ") if place == first else walk():
                 if subscription in stored.lacking(topic.subscription_names):
                     key = message_sk(stored.ref.id, stored.ref.due, place[0])
@@ -185,8 +191,10 @@ class MessageSkips(OutboxPart):
         after = swap(before or self._outstanding(ref, subscription), skipped, write)
         if after is None:
             raise Unavailable("update_item", "the message is being changed by others")
+
         if after.gone is not None:
             self.tables.lanes.delete_marked(after)
+
         if topic.topic.ordering == "key":
             self._release(ref, subscription)
             self._context.visit(ref)
@@ -226,9 +234,11 @@ def _without(
     """Return the message that a subscription lacks as it is to be without that."""
     if before.state(subscription).dead:
         raise NothingToSkip(before.ref, subscription, _DEAD)
+
     lacking = before.lacking(topic.subscription_names)
     if subscription not in lacking:
         raise NothingToSkip(before.ref, subscription, _TAKEN)
+
     left = lacking - {subscription}
     after = replace(
         before,
@@ -236,6 +246,7 @@ def _without(
         states={name: s for name, s in before.states.items() if name != subscription},
         skipped={**before.skipped, subscription: reason},
     )
+
     if left:
         return after
     because = f": {reason}" if reason else ""

@@ -123,20 +123,24 @@ class TopicAdministration(OutboxPart):
             InvalidInput: as by `add_subscription`; nothing is added.
         """
         subscriptions = list(subscriptions)
+        # all are checked before the first is written
         for subscription in subscriptions:
             if subscription.destination == f"topic:{subscription.topic}":
                 raise InvalidInput("destination", "another topic than the subscription's own")
             check_address(subscription.destination, self.tables.calls.region)
+
         for name in dict.fromkeys(s.topic for s in subscriptions):
             check_subscriptions(
                 self.topic(name), [s.name for s in subscriptions if s.topic == name]
             )
         self._check_targets(subscriptions)
+
         topics: dict[str, TopicState] = {}
         for subscription in subscriptions:
             before = self.tables.topics.add_subscription(subscription)
             topics.setdefault(subscription.topic, before)
         self.wait_until_in_force(*topics)
+
         for name, before in topics.items():
             new = {s.name for s in subscriptions if s.topic == name} - before.subscription_names
             if new:  # it lacks what nobody has taken yet
@@ -203,10 +207,13 @@ class TopicAdministration(OutboxPart):
         before = self.topic(topic).status(name)
         self._change_status(topic, name, lambda s: s if s.ready else s.resumed())
         self.wait_until_in_force(topic)
+
         state = self.topic(topic)
         now = self._context.now
+        # messages have waited since the pause or the opening, whichever came first
         times = [at for at in (before.since, before.paused_at) if at]
         bells = waking_bells(state, name, min(times, default=now), now)
+
         try:
             if self._context.doorbells is not None:
                 self._context.doorbells.ring(bells)

@@ -38,6 +38,7 @@ def too_large(message: Message, ref: MessageRef, state: TopicState) -> BodyTooLa
     for subscription in over:
         if subscription.scheme == "feed":
             raise BodyTooLarge(size, MAX_BODY, subscription=subscription.name)
+
     for subscription in over:
         from fairbox.destinations.body_limits import excess  # noqa: PLC0415 - when first needed
 

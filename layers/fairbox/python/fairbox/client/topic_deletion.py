@@ -55,16 +55,22 @@ class TopicDeletion(OutboxPart):
         """
         states = self._to_delete(name, whole=whole)
         self._check(states)
+
+        # the latest mark counts: a call that was cut off may have marked only some
         since = max(self.tables.topics.mark_deleting(s.topic.name) for s in states)
         for state in states:
             self._context.topics.forget(state.topic.name)
+
         left = max(0.0, DELETE_SECONDS - (self._context.now - since) / 1000)
         if left and not wait:
             return left
         if left:
             self._context.clock.sleep(left)
+
+        # producers without the mark may have added messages during the wait
         marked = [there for s in states if (there := self.tables.topics.load(s.topic.name))]
         self._check(marked)
+
         for place, state in reversed([*enumerate(marked)]):
             # the logical name last: by it the others are found
             if not self.tables.topics.remove(state):
@@ -81,11 +87,13 @@ class TopicDeletion(OutboxPart):
             raise UnknownTopic(name)
         if name.startswith(_OWN):
             raise TopicConflict(name, "it is Fairbox's own")
+
         part = state.topic.partition
         if part is None:
             if whole:
                 raise TopicConflict(name, "it is not the logical name of a partitioned queue")
             return [state]
+
         others = [
             other
             for other in self.tables.topics.all()
@@ -93,9 +101,11 @@ class TopicDeletion(OutboxPart):
             and other.topic.partition.queue == name
             and other.topic.partition.number
         ]
+
         if part.number or (others and not whole):
             detail = f"it is partition {part.number} of {part.count} of queue {part.queue!r}"
             raise TopicConflict(name, f"{detail}, which is deleted whole, by that name")
+
         return [state, *others]
 
     def _check_empty(self, states: Sequence[TopicState]) -> None:

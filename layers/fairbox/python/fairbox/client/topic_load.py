@@ -38,10 +38,13 @@ def measured_load(outbox: Outbox, topic: str, minutes: int) -> Load:
     now = datetime.fromtimestamp(outbox.tables.calls.clock.now(), UTC)
     seen: dict[str, int] = {}
     by_minute: Counter[int] = Counter()
+
     for delivery in outbox.delivered(topic, since=now - timedelta(minutes=minutes)):
+        # a message counts once, however many subscriptions have taken it
         if delivery.id not in seen:
             seen[delivery.id] = delivery.size
             by_minute[delivery.added_at // 60_000] += 1
+
     if not seen:
         return Load(0, 0.0, 0.0, 0.0)
     whole = sum(max(1, math.ceil(size / 1024)) for size in seen.values())

@@ -89,17 +89,20 @@ class TopicResize(OutboxPart):
             newest = there.epochs[-1]
             if newest.shards == shards:
                 return there
+
             now = self._context.now
             if underway(there.epochs, now):
                 raise ResizeUnderway(topic, newest.since)
             if len(there.epochs) >= MAX_EPOCHS:
                 detail = f"{len(there.epochs)} epochs still hold messages"
                 raise TopicConflict(topic, detail)
+
             epochs = announced(there.epochs, shards, now + ANNOUNCE_MS)
             return replace(there, topic=replace(there.topic, shards=shards), epochs=epochs)
 
         state = self.tables.topics.change(topic, decide)
         self._context.topics.forget(topic)
+
         # the answer to a write may be lost: the state that was read first shows whether it changed
         newest, read = state.epochs[-1], first[0].epochs
         changed = newest.number > read[-1].number

@@ -51,8 +51,10 @@ def told(
     names = [f"items[{n}]" for n in range(len(items))]
     for n, new in enumerate(placed):
         names.append(f"messages[{n}]")
+        # its deduplication key is an action of its own, behind the message's
         if new.window is not None:
             names.append(f"dedup_key of messages[{n}]")
+
     match error:
         case TransactionCancelled():
             return TransactionCancelled(error.reasons, names)

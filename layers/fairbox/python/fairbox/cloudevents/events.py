@@ -54,11 +54,13 @@ class CloudEvent:
     def __post_init__(self) -> None:
         if self.specversion != attributes.SPECVERSION:
             raise InvalidInput("ce.specversion", "'1.0'")
+
         for name in ("id", "source", "type"):
             _check(name, getattr(self, name))
         for name in _OPTIONAL:
             if (value := getattr(self, name)) is not None:
                 _check(name, value)
+
         for name, value in self.extensions.items():
             known = name in _OWN or name in attributes.MEMBERS
             if known or not attributes.is_name(name):
@@ -66,6 +68,7 @@ class CloudEvent:
                     f"ce.{_shown(name)}", "a name of 1 to 64 lower-case letters and digits"
                 )
             _check(name, value)
+
         object.__setattr__(self, "extensions", MappingProxyType(dict(self.extensions)))
 
     @property
@@ -98,13 +101,16 @@ class CloudEvent:
         check_text("ce.partitionkey", self.partitionkey)
         given = check_text("ce.fairnesskey", self.extensions.get(attributes.FAIRNESS_KEY))
         batch_item = check_item(self.extensions.get(attributes.BATCH_ITEM), field="ce.batchitem")
+
         headers = {"ce-id": self.id, "ce-source": self.source, "ce-type": self.type}
         for name in ("subject", "time", "dataschema"):
             if (value := getattr(self, name)) is not None:
                 headers[f"ce-{name}"] = value
         for name, value in self.extensions.items():
             if name not in attributes.OURS:
+                # tracers look for their headers under names without a prefix
                 headers[name if name in attributes.TRACING else f"ce-{name}"] = value
+
         return Message(
             topic=topic,
             body=self.data,

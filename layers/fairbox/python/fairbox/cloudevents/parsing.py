@@ -89,6 +89,7 @@ def parse_binary(headers: Mapping[str, str], body: bytes) -> CloudEvent:
     """
     found: dict[str, str] = {}
     media_type: str | None = None
+
     for header, value in headers.items():
         lower = header.lower()
         if lower == "content-type":
@@ -100,6 +101,7 @@ def parse_binary(headers: Mapping[str, str], body: bytes) -> CloudEvent:
             if name == "datacontenttype":
                 raise InvalidInput("ce.datacontenttype", "the header Content-Type in its place")
             found[name] = _decode_header(name, value)
+
     return _build(found, "ce", media_type=media_type, data=body)
 
 
@@ -140,7 +142,9 @@ def _array(text: str) -> Iterator[dict[str, _Member]]:
     if text[at : at + 1] != "[":
         raise InvalidInput("events", "a JSON array of events")
     at = _skip(text, at + 1)
+
     number = 0
+    # behind a comma another event must follow
     while text[at : at + 1] != "]" or number:
         members, at = _object(text, at, f"events[{number}]")
         yield members
@@ -151,6 +155,7 @@ def _array(text: str) -> Iterator[dict[str, _Member]]:
         if text[at : at + 1] != ",":
             raise InvalidInput("events", f"',' or ']' after event {number - 1}")
         at = _skip(text, at + 1)
+
     if _skip(text, at + 1) != len(text):
         raise InvalidInput("events", "one JSON array")
 
@@ -159,10 +164,13 @@ def _object(text: str, at: int, field: str) -> tuple[dict[str, _Member], int]:
     """Return the members of the JSON object at `at`, and where it ends."""
     if text[at : at + 1] != "{":
         raise InvalidInput(field, "a JSON object")
+
     members: dict[str, _Member] = {}
     at = _skip(text, at + 1)
     if text[at : at + 1] == "}":
         return members, at + 1
+
+    # behind a comma another member must follow
     while True:
         if text[at : at + 1] != '"':
             raise InvalidInput(field, f"a member's name at character {at}")
@@ -171,6 +179,7 @@ def _object(text: str, at: int, field: str) -> tuple[dict[str, _Member], int]:
         if text[at : at + 1] != ":":
             raise InvalidInput(field, f"':' at character {at}")
         before = at + 1
+
         start = _skip(text, before)
         inner = f"{field}.{_shown(name)}"
         if name in members:
@@ -178,6 +187,7 @@ def _object(text: str, at: int, field: str) -> tuple[dict[str, _Member], int]:
         value, end = _value(text, start, inner)
         at = _skip(text, end)
         members[name] = _Member(value, text[start:end], text[before:at])
+
         if text[at : at + 1] == "}":
             return members, at + 1
         if text[at : at + 1] != ",":
@@ -233,14 +243,17 @@ def _data(members: dict[str, _Member], media_type: str | None, field: str, *, ex
             return base64.b64decode(_string(coded, f"{field}.data_base64"), validate=True)
         except (binascii.Error, ValueError):
             raise InvalidInput(f"{field}.data_base64", "base64 text (RFC 4648)") from None
+
     if data is None:
         return b""
     if attributes.is_json(media_type or ""):
+        # as it was written: JSON that is read and written again may have other numbers
         return (data.spaced if exact else data.text).encode()
     if data.value is None:
         return b""
     if attributes.charset(media_type or "") not in ("utf-8", "us-ascii"):
         raise InvalidInput(f"{field}.data", "data_base64, for text that is not UTF-8")
+
     try:
         return _string(data, f"{field}.data").encode()
     except UnicodeEncodeError:
@@ -259,6 +272,7 @@ def _build(
     for name in ("specversion", "id", "source", "type"):
         if name not in values:
             raise InvalidInput(f"{field}.{name}", "a value: it is required")
+
     try:
         return CloudEvent(
             **{name: values[name] for name in _FIELDS if name in values},

@@ -48,6 +48,7 @@ def split_headers(message: Message) -> tuple[dict[str, str], dict[str, str]]:
     given: dict[str, str] = {}
     weak: dict[str, str] = {}
     rest: dict[str, str] = {}
+
     for header, value in message.headers.items():
         lower = header.lower()
         name = lower.removeprefix("ce-")
@@ -59,6 +60,7 @@ def split_headers(message: Message) -> tuple[dict[str, str], dict[str, str]]:
             rest[header] = value
             if legal and lower == "type":
                 weak["type"] = value
+
     return weak | given, rest
 
 
@@ -71,17 +73,20 @@ def attributes_of(stored: StoredMessage, *, uri: str | None = None) -> dict[str,
     given.setdefault("type", DEFAULT_TYPE)
     if "time" not in given and (time := _id_time(message)) is not None:
         given["time"] = time
+
     result = {"specversion": attributes.SPECVERSION}
     result |= {name: given.pop(name) for name in _ORDER if name in given}
     result["datacontenttype"] = content_type(message)
     if message.partition_key is not None and attributes.is_text(message.partition_key):
         given["partitionkey"] = message.partition_key
     result |= given
+
     if message.batch_item is not None:
         result[attributes.BATCH_ITEM] = message.batch_item
     if message.fairness_key is not None and attributes.is_text(message.fairness_key):
         result[attributes.FAIRNESS_KEY] = message.fairness_key
     result[attributes.REF] = str(stored.ref)
+
     uri = uri or claim_check(stored)
     if uri is not None:
         result["dataref"] = uri

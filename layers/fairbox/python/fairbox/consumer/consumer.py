@@ -147,6 +147,7 @@ class Consumer:
             time_limit=time_limit,
             rate=rate,
         )
+
         self.labels = dict(labels or {})
         self._now = now or time.monotonic
         self._sleep = sleep or time.sleep
@@ -154,14 +155,17 @@ class Consumer:
         self._counts = Counts()
         self._events = EventLog(self._counts, log or logger, {"topic": self.topic, **self.labels})
         self._metrics = ConsumerMetrics(queue, self.topic, self._counts, metrics)
+
         self._in_flight = InFlight(concurrency, self.limits.prefetch, self._now)
         self._rate = None if rate is None else RateLimit(rate, self._now)
         self._turnstile = Turnstile(self._in_flight, self._rate, permits)
+
         self._orders: queues.SimpleQueue[Order] = queues.SimpleQueue()
         self._failure: BaseException | None = None
         self._at_once = False
         self._lifetime = Lifetime("consumer")
         self._loop = HandlerLoop(time_limit)
+
         rng = rng or random.SystemRandom()
         outcome = partial(
             handle,
@@ -186,6 +190,7 @@ class Consumer:
             self.topic,
             outcome,
             late=late,
+            # only a coroutine can be cancelled, and then has time to clean up
             grace=CLEANUP_SECONDS if inspect.iscoroutinefunction(handler) else 0.0,
             limits=self.limits,
             in_flight=self._in_flight,
@@ -230,6 +235,7 @@ class Consumer:
         with self._lifetime.run(), _either(signals, interrupted):
             if not self._lifetime.stopped:
                 self._run()
+
         if self._failure is not None:
             raise self._failure
         return self.counts
@@ -275,6 +281,7 @@ class Consumer:
             received = self._steps.receive(left)
             left -= received
             empty = 0 if received else empty + 1
+
             while self._in_flight.waiting:
                 self._wait_for_turn()
                 if self._lifetime.stopped:
@@ -292,6 +299,7 @@ class Consumer:
     def _run(self) -> None:
         self._events.write("A consumer started.")
         receiver = self._threads(self._guarded(self._receive), f"{self.topic}-receiver")
+
         others = [
             self._threads(self._guarded(work), f"{self.topic}-{name}-{number}")
             for work, name, count in (
@@ -301,14 +309,19 @@ class Consumer:
             )
             for number in range(count)
         ]
+
         self._supervise()
         started = self._now()
+        # the receiver ends first: messages that it still receives are released
         hung = self._drain(receiver)
+
         self._in_flight.end()
         self._loop.close()
+        # a handler that hangs is not waited for: its thread ends with the process
         deadline = time.monotonic() + (0.0 if hung else TICK_SECONDS)
         for thread in others:
             thread.join(max(0.0, deadline - time.monotonic()))
+
         seconds = round(self._now() - started, 3)
         self._events.write("A consumer stopped.", {"drained_seconds": seconds})
         self._metrics.write(last=True)

@@ -63,7 +63,9 @@ class Extension:
 
     def extend(self, messages: Sequence[InFlightMessage]) -> None:
         """Extend messages in one call; stale ones are lost, a failed call is repeated soon."""
+        # noted from before the call: the claims last at least as long as noted
         asked, visibility = self._now(), self._limits.visibility_timeout
+
         stale: frozenset[str] = frozenset()
         try:
             if len(messages) == 1 or self._many is None:
@@ -73,11 +75,13 @@ class Extension:
         except StaleReceipt as error:
             stale = frozenset([messages[0].receipt] if len(messages) == 1 else error.receipts)
         except FAILED as error:
+            # nothing was extended: again soon, while the claims still last
             self._events.failed("extend", error)
             again = self._now() + min(AGAIN_SECONDS, self._limits.heartbeat / 3)
             for one in messages:
                 self._in_flight.extended(one, one.until, again)
             return
+
         for one in messages:
             if one.receipt not in stale:
                 self._in_flight.extended(one, asked + visibility, asked + self._limits.heartbeat)

@@ -98,6 +98,7 @@ class Consumers(Sequence["Consumer"]):
         with self._lifetime.run(parts=parts), listening:
             if not self._lifetime.stopped:
                 self._run_all()
+
         if self._failure is not None:
             raise self._failure
         return self.counts
@@ -116,6 +117,7 @@ class Consumers(Sequence["Consumer"]):
         left = len(running)
         stopping = False
         asked_for_more = time.monotonic()
+
         while left:
             order = next_order(self._orders)
             if order is None:
@@ -125,10 +127,13 @@ class Consumers(Sequence["Consumer"]):
                     running += added
                     left += len(added)
                 continue
+
             left -= order == "ended"
             stopping = True
+            # one that ended ends all: they run, stop and fail together
             for one in self._consumers:
                 one.stop(at_once=order == "now")
+
         for thread in running:
             thread.join()
 

@@ -96,11 +96,13 @@ def handle(
     attempt = received.receive_count
     if attempt > max_attempts:
         return Outcome("dead", reason=f"received {attempt} times, {max_attempts} allowed")
+
     answer: BaseException | None
     try:
         answer = _called(handler, received, run)
     except BaseException as error:  # noqa: BLE001 - a worker outlives whatever a handler raises
         answer = error
+
     if answer is None:
         return ACK
     return failure(answer, attempt, max_attempts=max_attempts, backoff=backoff, rng=rng)

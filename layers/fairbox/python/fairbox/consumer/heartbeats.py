@@ -48,10 +48,13 @@ class Heartbeats:
             if at < math.inf:
                 self._entries[message] = entry = (at, next(self._numbers), message)
                 heapq.heappush(self._heap, entry)
+
             if len(self._heap) > 2 * len(self._entries) + _OLD:  # they keep bodies in memory
                 self._heap = [entry for entry in self._heap if self._is_current(entry)]
                 heapq.heapify(self._heap)
+
             if at < first:
+                # a thread waits for the first of all: it looks again
                 self._changed.notify()
 
     def take(self, count: int, ahead: float, again: float) -> list[InFlightMessage]:
@@ -64,10 +67,13 @@ class Heartbeats:
             now = self._now()
             if self.next > now:
                 return []
+
             found: list[InFlightMessage] = []
             while self.next <= (now + ahead if len(found) < count else now):
                 found.append(heapq.heappop(self._heap)[2])
+
             found.sort(key=lambda message: message.until)
+            # too many for one call: the others keep their times
             for message in found[count:]:
                 self.set(message, self._entries[message][0])
             for message in found[:count]:

@@ -41,12 +41,14 @@ class InFlight:
         self._now = now
         self.heartbeats = Heartbeats(now)
         self.unsettled = Unsettled(now)
+
         self._waiting: deque[InFlightMessage] = deque()
         self._messages: set[InFlightMessage] = set()
         self._running: dict[InFlightMessage, None] = {}  # the longest first, those given up not
         self._hung: set[InFlightMessage] = set()
         self._late: set[InFlightMessage] = set()
         self._done = 0
+
         lock = threading.RLock()
         self._changed = threading.Condition(lock)
         self._work = threading.Condition(lock)

@@ -69,6 +69,7 @@ class Settlement:
     def _try(self, messages: Sequence[InFlightMessage]) -> None:
         """Make one call; stale messages are lost, throttled calls are repeated later."""
         stale: frozenset[str] = frozenset()
+
         try:
             self._call(messages)
         except StaleReceipt as error:
@@ -79,15 +80,18 @@ class Settlement:
                 self._in_flight.unsettled.put_back(one, self._now() + AGAIN_SECONDS)
             return
         except Exception as error:  # noqa: BLE001 - the settler outlives every answer
+            # not repeated: others receive the messages when their claims end
             self._events.left(messages, error)
             for one in messages:
                 self._in_flight.settled(one)
             return
+
         for one in messages:
             if one.receipt in stale:
                 self._events.lost(one)
             elif one.outcome is not None:
                 self._events.settled(one, one.outcome)
+                # several threads settle
                 with self._lock:
                     self.keyed += one.received.message.partition_key is not None
             self._in_flight.settled(one)

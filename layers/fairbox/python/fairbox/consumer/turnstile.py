@@ -43,8 +43,10 @@ class Turnstile:
                 return None
             if self._permits is not None and not self._permits.acquire(PERMIT_SECONDS):
                 return None
+
             message = self._in_flight.take()
             if message is None:
+                # it was released or lost in the meantime
                 self.leave()
             elif self._rate is not None:
                 self._rate.begin()

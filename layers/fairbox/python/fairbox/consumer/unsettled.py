@@ -61,15 +61,20 @@ class Unsettled:
             now = self._now()
             while self._later and self._later[0][0] <= now:
                 message = heapq.heappop(self._later)[2]
+                # the first of its kind again: it has waited longest
                 self._of(message).appendleft(message)
+
             ready = [kind for kind in self._kinds if self._at(kind, linger) <= now]
             if not ready:
                 return []
             kind = min(ready, key=lambda kind: self._kinds[kind][0].since)
+
             count = 1
             if kind in _TOGETHER:
+                # two such calls at once would write the same row of an ordered shard
                 self._calls += 1
                 count = ORDERED_CALL_SIZE if self.ordered else CALL_SIZE
+
             there = self._kinds[kind]
             return [there.popleft() for _ in range(min(count, len(there)))]
 

@@ -64,13 +64,16 @@ class WorkerSteps:
         self._handle = handle
         self._late = late
         self._limits = limits
+
         time_limit = math.inf if limits.time_limit is None else limits.time_limit + grace
         self._hangs = limits.processing_limit <= time_limit
         self._handler_limit = min(limits.processing_limit, time_limit)
+
         self._in_flight = in_flight
         self._events = events
         self._now = now
         self._rate = rate
+
         self._extension = Extension(queue, in_flight, events, limits, now)
         self._settlement = Settlement(queue, in_flight, events, now)
         self._topic_state: TopicState | None = None
@@ -112,18 +115,24 @@ class WorkerSteps:
         room = int(min(self.room(), limit, self._limits.receive_size))
         if room <= 0:
             return 0
+
+        # from before the call: the claims last at least as long as noted
         asked = self._now()
         self.quiet = None
+
         try:
+            # within the try: a throttled table does not end the consumer
             if self._topic_state is None:
                 self._topic_state = self._queue.topic(self._topic)
                 if self._topic_state.topic.ordering == "key":
+                    # a call for an ordered topic writes a shard's row once: it takes more receipts
                     self._extension.size = ORDERED_CALL_SIZE
                     self._in_flight.unsettled.ordered = True
             found = self._found(room, waiting=waiting)
         except (Throttled, Unavailable) as error:
             self._events.failed("receive", error)
             return 0
+
         self._events.received(len(found))
         for received in found:
             self._in_flight.put(

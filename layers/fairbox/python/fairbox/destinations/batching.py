@@ -86,10 +86,12 @@ class BatchDestination(ABC):
         deadline = self._monotonic() + timeout
         outcomes: list[Outcome | None] = [None] * len(messages)
         prepared = [self._prepared(message) for message in messages]
+        # planning has asked for the same entries; from here on they would only take memory
         self._forget()
         for number, one in enumerate(prepared):
             if one.size > self.alone:
                 outcomes[number] = too_large(one.size, self.alone)
+
         waiting = [number for number, outcome in enumerate(outcomes) if outcome is None]
         for numbers in chunks(
             waiting,
@@ -100,6 +102,7 @@ class BatchDestination(ABC):
             results = self._results([prepared[n].entry for n in numbers], deadline)
             for number, result in zip(numbers, results, strict=True):
                 outcomes[number] = result
+
         return [outcome or refused("the destination did not answer for it") for outcome in outcomes]
 
     def _results(self, entries: list[dict[str, Any]], deadline: float) -> list[Outcome]:

@@ -45,8 +45,10 @@ def make_clients(session_factory: Callable[[], Session]) -> Clients:
         service: str, /, *, region: str | None = None, read_timeout: float = READ_SECONDS
     ) -> Any:
         with lock:
+            # clients are made one at a time: a session is not safe for several threads
             if not sessions:
                 sessions.append(session_factory())
+
             place = region or sessions[0].region_name
             key = (service, place, read_timeout)
             if key not in made:

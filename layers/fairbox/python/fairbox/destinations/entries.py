@@ -65,5 +65,6 @@ def message_attributes(message: Message) -> tuple[dict[str, dict[str, str]], int
         if _NOT_IN_XML.search(value) is None:
             values[name] = value
             seen.add(name.lower())
+
     size = sum(len(n) + len("String") + len(v.encode()) for n, v in values.items())
     return {n: {"DataType": "String", "StringValue": v} for n, v in values.items()}, size

@@ -58,6 +58,7 @@ class EventBridge(BatchDestination):
             "DetailType": kind,
             "Detail": detail.decode(),
         }
+
         time = time_of(stored.message.id)
         if time <= LAST_MS:  # past it the service takes no time
             entry["Time"] = time // 1000

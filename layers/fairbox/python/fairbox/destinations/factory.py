@@ -150,6 +150,7 @@ class DestinationFactory:
             raise InvalidInput("destination", "https, not http")
         if not self._allow_private and _is_address(url.host) and not is_public(url.host):
             raise InvalidInput("destination", "a host with a public address")
+
         self._idle = self._idle or outbound.IdleConnections()
         caller = outbound.Caller(
             url,

@@ -59,7 +59,9 @@ class Lambda:
         payload = fitting(message, self.limits.bytes)
         if len(payload) > self.limits.bytes:
             return too_large(len(payload), self.limits.bytes)
+
         try:
+            # in whole seconds, because each time-out has a client of its own
             response = self._client_for(max(1.0, float(int(timeout)))).invoke(
                 FunctionName=self._arn, InvocationType="RequestResponse", Payload=payload
             )

@@ -64,12 +64,14 @@ class Url:
             url = urllib3.util.parse_url(text)
         except urllib3.exceptions.LocationParseError:
             raise InvalidInput("destination", "an https address") from None
+
         host = url.host or ""
         name = host.rstrip(".")
         if url.scheme not in ("https", "http") or not name:
             raise InvalidInput("destination", "an https address with a host")
         if url.auth is not None or url.fragment is not None or "%" in host:
             raise InvalidInput("destination", "an address without user, fragment or zone")
+
         default = 443 if url.scheme == "https" else 80
         port = url.port or default
         netloc = name if port == default else f"{name}:{port}"

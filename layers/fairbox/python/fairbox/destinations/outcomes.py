@@ -133,6 +133,7 @@ def _of_client_error(error: ClientError) -> Outcome:
     code = str(response.get("Error", {}).get("Code", ""))
     text = str(response.get("Error", {}).get("Message", ""))
     code = code.removeprefix("AWS.SimpleQueueService.") or "error"
+
     if status == _TOO_MANY:
         return throttled(f"{code}: {text}")
     if status == _SERVICE_UNAVAILABLE and code not in _THROTTLING:

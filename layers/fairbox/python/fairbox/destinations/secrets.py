@@ -56,6 +56,7 @@ class WebhookKeys:
         """
         if not self._arns:
             return ()
+
         with self._lock:
             name = f"{subscription.topic}/{subscription.name}"
             # one that is not named may have been added just now

@@ -97,8 +97,10 @@ def add_to_topic(outbox: TopicOutbox, messages: Sequence[Message]) -> list[Outco
             return [refused(str(TopicIsPushed(name)))] * len(messages)
     except UnknownTopic as error:
         return [refused(str(error))] * len(messages)
+
     if state.topic.dedup_window is None:
         messages = [replace(message, dedup_key=None) for message in messages]
+
     try:
         outbox.add_many(messages)
     except MessagesNotWritten as error:

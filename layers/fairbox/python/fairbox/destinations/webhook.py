@@ -94,12 +94,14 @@ class Webhook:
         headers, body = self._parts(message)
         if (size := _bytes(headers, body)) > self.limits.bytes:
             return too_large(size, self.limits.bytes)
+
         try:
             keys = self._secrets()
         except NotConfigured as error:
             return unreachable(str(error))
         except FairboxError:
             return unreachable("the keys to sign with cannot be read")
+
         headers |= signed_headers(message.message.id, int(self._clock.now()), body, keys)
         answer = self._caller.post(headers, body, timeout)
         return self._outcome(answer, message, body) if isinstance(answer, Answer) else answer
@@ -114,10 +116,13 @@ class Webhook:
     def _outcome(self, answer: Answer, message: StoredMessage, sent: bytes) -> Outcome:
         if 200 <= answer.status < 300:
             return TAKEN
+
         body = answer.body.decode(errors="replace")
+        # an answer may repeat keys of the address, or the message; errors are stored and shown
         text = redacted_text(body, self._caller.secrets, _own(message, sent))
         reason = f"HTTP {answer.status}: {text}" if text.strip() else f"HTTP {answer.status}"
         wait = self._retry_after(answer.headers.get("retry-after", ""))
+
         if answer.status == _TOO_MANY or (answer.status == _UNAVAILABLE and wait is not None):
             return throttled(reason, wait)
         if 300 <= answer.status < 400:
@@ -125,6 +130,7 @@ class Webhook:
             return refused(reason, fault="destination")
         if answer.status == _GONE:
             return gone(f"HTTP 410, the receiver wants no more: {text}")
+
         itself = answer.status >= _SERVER_ERROR or answer.status in _NOT_LET_IN
         return refused(reason, wait, fault="destination" if itself else "unknown")
 
@@ -133,12 +139,14 @@ class Webhook:
         value = value.strip()
         if value.isascii() and value.isdigit():
             return float(min(int(value[:9]), _DAY))
+
         try:
             date = parsedate_to_datetime(value)
         except (ValueError, TypeError, IndexError, OverflowError):
             return None
         if date.tzinfo is None:
             date = date.replace(tzinfo=UTC)
+
         try:
             wait = date.timestamp() - self._clock.now()
         except (ValueError, OverflowError):
@@ -155,11 +163,13 @@ def _headers(message: StoredMessage, uri: str | None = None) -> dict[str, str]:
         for name, value in message.message.headers.items()
         if name.lower() in ("traceparent", "tracestate")
     }
+
     own = {
         name: value
         for name, value in (own | tracing).items()
         if name not in _OURS and not name.startswith(_OURS_BEGIN)
     }
+
     agent = {"user-agent": "fairbox", "accept-encoding": "identity"}
     return agent | own | binary_headers(message, uri=uri)
 

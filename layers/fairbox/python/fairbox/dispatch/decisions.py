@@ -75,6 +75,7 @@ def decide(
         reason = "its subscriptions were removed"
         purged = replace(before, gone="purged", reason=reason)
         return Decision(purged, purged, frozenset(), frozenset())
+
     taken = lacking & {name for name, outcome in outcomes.items() if outcome.verdict == "taken"}
     states = dict(before.states)
     died: set[str] = set()
@@ -95,6 +96,7 @@ def decide(
         states[name] = SubscriptionState(attempt, now + round(wait * 1000), history, dead)
         if dead:
             died.add(name)
+
     left = lacking - taken - died
     pending = before.pending
     if taken or died:
@@ -103,6 +105,7 @@ def decide(
     if died:
         # it does not die for the reason that was given when others' dead letters were purged
         after = replace(after, gone=after.gone if left else "dead", reason="")
+
     if states == before.states:
         return Decision(after, after, frozenset(), left)
     return Decision(fitted(after), fitted(after, whole=died), frozenset(died), left)
@@ -153,6 +156,7 @@ def next_due(
             asked = outcome.retry_after if outcome else None
             wait = asked or _NOT_READY_SECONDS * (1 + rng.random())
             times.append(now + round(wait * 1000))
+
     return min(times, default=None)
 
 
@@ -248,30 +252,39 @@ class OutcomeWriter:
         for _ in range(_CAS_TRIES):
             decision = decide(before, topic, outcomes, now=now, rng=self._rng)
             after, died = decision.after, decision.died
+            # not deleted here: the deletes of a page go together, 25 a call
             if decision.delivered and not before.any_dead:
                 self._delivered.append(before)
                 return None
+
+            # its key cannot be blocked now, so others would pass it: this attempt does not count
             if died and self._order is not None and not self._order.may_die(before, died):
                 outcomes = {n: o for n, o in outcomes.items() if n not in died}
                 now = milliseconds(self._clock)
                 continue
+
             decision, saved = self._save_what_fits(before, decision, topic, now)
             after, died = decision.after, decision.died
+            # another process has written it meanwhile: decide anew from what lies there now
             if isinstance(saved, StoredMessage) and not saved.gone:
                 before = saved
                 now = milliseconds(self._clock)
                 continue
+
             if saved != "saved":
                 return None  # it has left, or another process marked it and finishes it
             if decision.delivered:
                 result.removed += 1
                 return None
+
             _count_failed(result.metrics, stored, outcomes, died)
             result.after[stored.ref] = after
             if after.gone:
                 self._remove(decision)
                 return None
             return next_due(decision, outcomes, waits, now=now, rng=self._rng)
+
+        # others kept changing it: whether it was sent is not written, so a visit comes again soon
         result.unsettled.add(stored.ref)
         return milliseconds(self._clock) + _BUSY_MS
 
@@ -292,6 +305,7 @@ class OutcomeWriter:
             if self._order is not None and not self._order.may_die(before, decision.died):
                 return decision, before  # the order was changed by others: again
             saved = self._save(before, decision)
+
         return decision, saved
 
     def _save(self, before: StoredMessage, decision: Decision) -> Saved:

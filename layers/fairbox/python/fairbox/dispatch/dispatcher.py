@@ -125,6 +125,7 @@ class Dispatcher:
             shared=shared,
             apart=bool(subscription),
         )
+
         delivery.result.outcomes = sent.outcomes
         self._finish(delivery, sent.handed_over)
         return delivery.result
@@ -174,17 +175,21 @@ class Dispatcher:
         }
         pushed = [(m, t) for m in messages if (t := topics[m.ref.topic]) and t.subscriptions]
         jobs = self._jobs(pushed, how.order, OVERDUE_MS if how.walk else 0)
+
         if how.from_stream:
             subscriptions = dict.fromkeys(job.subscription for job in jobs)
             allowed = set(filter(self._sender.allowed_in_stream, subscriptions))
             jobs = [job for job in jobs if job.subscription in allowed]
         if how.subscription:
             jobs = [job for job in jobs if job.subscription.name == how.subscription]
+
+        # before the gate admits: a job that is handed over must take no token, and be no probe
         slow: set[Subscription] = set()
         if how.shared:
             slow = set(filter(self._sender.apart, {job.subscription for job in jobs}))
         apart = [job for job in jobs if job.subscription in slow]
         jobs = [job for job in jobs if job.subscription not in slow]
+
         result = DeliveryResult()
         admitted = self._admit(jobs, result)
         result.paced = admitted.paced
@@ -194,15 +199,19 @@ class Dispatcher:
         """Write the outcomes of a delivery, and enqueue visits of the messages that stay."""
         how, topics, pushed = delivery.how, delivery.topics, delivery.pushed
         admitted, result = delivery.admitted, delivery.result
+        # asked again, since the answers of this delivery may have opened circuits
         probes = {t.topic.name: self.gate.next_probes(t) for t in topics.values() if t is not None}
+
         if delivery.apart or handed_over:
             self._hand_over([*delivery.apart, *handed_over], probes, admitted, result)
         if how.subscription:  # the others' visits see to them
             others = [(m.ref, t.subscription_names - {how.subscription}) for m, t in pushed]
             admitted.elsewhere |= {(ref, name) for ref, names in others for name in names}
             admitted.waiting |= admitted.elsewhere
+
         self._note_waits(delivery.jobs, admitted, probes, result)
         self._follow_circuits(topics, result)
+
         rings = self._conclude(
             pushed,
             admitted,
@@ -213,6 +222,7 @@ class Dispatcher:
             kept=how.kept,
             walk=how.walk,
         )
+
         if how.subscription:
             rings = [replace(bell, subscription=how.subscription) for bell in rings]
         self._ring(rings, result)
@@ -238,10 +248,12 @@ class Dispatcher:
                 name = subscription.name
                 if name not in lacking:
                     continue
+                # a message under retry has its own doorbell, to which a walk leaves it at first
                 due = stored.due(name) + (patience if stored.state(name).attempts else 0)
                 if due <= now if order is None else order.admits(stored, name, now):
                     in_order = topic.topic.ordering == "key"
                     jobs.append(Job(subscription, stored, in_order, topic.topic))
+
         return jobs
 
     def _admit(self, jobs: Sequence[Job], result: DeliveryResult) -> Admitted:
@@ -283,9 +295,11 @@ class Dispatcher:
             settled = outcome is not None and outcome.verdict in ("taken", "refused")
             if settled or name in result.waits:
                 continue
+
             now = milliseconds(self.clock)
             probe = probes[ref.topic].get(name)
             if probe is not None:
+                # a minute late, because whoever probes or resumes it enqueues visits before
                 result.waits[name] = max(probe, now) + _UNRUNG_MS
                 result.quiet.add(name)
             elif (ref, name) in admitted.waiting:
@@ -339,16 +353,21 @@ class Dispatcher:
                 waits |= dict.fromkeys(topic.subscription_names - refused)
             due = writer.settle(stored, topic, outcomes, waits)
             settled.append((stored, topic, outcomes, refused, due))
+
+        # before the doorbells: a message that could not be deleted stays, and needs one
         writer.delete_delivered()
+
         rings: dict[tuple[tuple[str, int, int], int, str, bool], list[MessageRef]] = defaultdict(
             list
         )
+        # on an ordered shard the visit itself enqueues what follows, from the entries of its row
         for stored, topic, outcomes, refused, due in settled if order is None else ():
             ref, not_ready = stored.ref, probes[stored.ref.topic]
             shard = ref.topic, ref.epoch, ref.shard
             after = stored if ref in result.unsettled else result.after.get(ref)
             if after is None or after.gone:
                 continue
+
             if due is None:  # one doorbell at most, or they would multiply
                 unsent = topic.subscription_names if not walk else refused
                 back = self._back(ref, unsent, not_ready, admitted, result)
@@ -357,11 +376,13 @@ class Dispatcher:
                     name = next(iter(retries)) if len(retries) == 1 else ""
                     rings[shard, -(-min(retries.values()) // 1000), name, True].append(ref)
                 continue
+
             if from_stream and self._left_out(stored, topic, not_ready, outcomes):
                 result.left.append(ref)
             else:
                 tried = after.tried(topic.subscription_names)
                 rings[shard, -(-due // 1000), "", kept or tried].append(ref)
+
         return [
             Doorbell(*shard, tuple(refs), second * 1000, subscription=name, kept=own)
             for (shard, second, name, own), refs in rings.items()

@@ -102,6 +102,7 @@ class PageStream:
             if page is None:
                 break
             jobs = self._add(page)
+
         # the last page stays: it says whether another may follow
         for open_ in [page for page in self._open[:-1] if page.answered(outcomes)]:
             self._close(open_, outcomes)

@@ -109,7 +109,9 @@ class Relay:
         records = without_heartbeats(records)
         if not records:
             return report
+
         self._tables.topic_cache.refresh()
+        # all records are placed before the first send: a failure up to there may repeat the batch
         inbox = _Inbox()
         for record in records:
             change = self._read_insert(record, report)
@@ -117,6 +119,7 @@ class Relay:
             # the mark of a purged dead letter is no message
             if change is None or stored is None or stored.gone is not None:
                 continue
+
             topic = self._tables.topic_cache.get(stored.ref.topic)
             if topic is None:
                 continue
@@ -126,16 +129,20 @@ class Relay:
                 continue
             if _passed_by(stored.ref, change.at, ordered=ordered):
                 inbox.late[ordered].append(stored.ref)
+
         to_send, rings = inbox.to_send, inbox.rings
         if to_send:
             report.delivery = self._dispatcher.deliver(
                 list(to_send.values()), deadline=deadline, timeout=CALL_SECONDS, from_stream=True
             )
+
         for ref in report.delivery.left:
             rings[(ref.topic, ref.epoch, ref.shard), 0].append(ref)
             after, topic = report.delivery.after.get(ref), self._tables.topic_cache.get(ref.topic)
+            # no walk looks for a message under retry: its doorbell comes again until it is sent
             if after is not None and topic is not None and after.tried(topic.subscription_names):
                 inbox.kept.add(ref)
+
         self._ring(inbox, report)
         self._wake(inbox.late, report)
         return report
@@ -151,29 +158,40 @@ class Relay:
         shard = (ref.topic, ref.epoch, ref.shard)
         now = milliseconds(self._clock)
         ordered = topic.topic.ordering == "key"
+
         if not ordered and _behind_walks(ref, at):
             inbox.kept.add(ref)
+
         if ref.due is not None:
+            # the longest delay of SQS; the sweep rings for longer ones, a minute before they end
             if ref.due - now <= RING_AHEAD_MS:
+                # rounded up: messages of one second share a doorbell, and none comes too early
                 inbox.rings[shard, -(-ref.due // 1000)].append(ref)
             return
+
         if ref in inbox.kept:
             inbox.rings[shard, 0].append(ref)
             return
+
         if ordered and _passed_by(ref, at, ordered=True):
             inbox.rings[shard, 0].append(ref)  # else no visit would meet it, even if all are ready
             inbox.passed.add(ref)
             return
+
         admission = self._dispatcher.gate.admission(topic)
         if admission == "none" or (admission == "one" and ref.topic in inbox.probed):
+            # no doorbell: whoever closes a circuit, or ends a pause, enqueues visits of every shard
             report.waiting += 1
             return
+
         used = inbox.quanta[ref.topic]
         used[0] += 1
         used[1] += stored.size
+
         young = now - at <= YOUNG_MS + 999  # the stream stamps whole seconds
         young = young and now - time_of(ref.id) <= LATE_MS
         within = used[0] <= QUANTUM_MESSAGES and used[1] <= QUANTUM_BYTES
+
         if young and within and not ordered and self._dispatcher.allowed_in_stream(topic):
             inbox.to_send[ref] = stored
         else:
@@ -220,10 +238,12 @@ class Relay:
                 named = sorted({min(refs)} | (inbox.passed & set(refs)))
                 doorbells.append(Doorbell(*shard, tuple(named), second * 1000))
                 continue
+            # apart, since only doorbells of kept messages come again while nothing may be sent
             for kept in (False, True):
                 mine = tuple(ref for ref in refs if (ref in inbox.kept) == kept)
                 if mine:
                     doorbells.append(Doorbell(*shard, mine, second * 1000, kept=kept))
+
         try:
             if doorbells:
                 self._dispatcher.doorbells.ring(doorbells)

@@ -39,6 +39,7 @@ def finish_marked(
         died = frozenset(name for name, state in stored.states.items() if state.dead)
         try:
             if stored.gone == "dead" and died:
+                # in one transaction: another process may be at this move, or a redrive behind it
                 Burials(tables).finish(stored, died)
             else:
                 tables.lanes.delete_marked(stored)
@@ -51,6 +52,7 @@ def finish_marked(
                 errors.append(str(error))
         else:
             finished += 1
+
     return finished
 
 

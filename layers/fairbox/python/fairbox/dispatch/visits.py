@@ -65,7 +65,9 @@ class Visits:
         topic = self._tables.topic_cache.get(doorbell.topic)
         if topic is None or not topic.pushed:
             return report
+
         now = milliseconds(self._clock)
+        # the longest delay of SQS is 15 minutes: a doorbell for later goes round several times
         if doorbell.not_before > now + 999:
             self._dispatcher.doorbells.ring([doorbell])
         elif topic.topic.ordering == "key":
@@ -92,6 +94,7 @@ class Visits:
         audience = _audience(doorbell, topic)
         if not audience.subscriptions:
             return  # removed: whoever removed it has enqueued walks
+
         by_walk = doorbell.subscription and not doorbell.refs  # which notes where it stopped
         if not by_walk and self._gate.admission(audience) == "none":
             self._put_off(doorbell, audience)
@@ -126,17 +129,22 @@ class Visits:
     ) -> None:
         alone = doorbell.subscription
         if not alone and all(map(self._dispatcher.apart, topic.subscriptions)):
+            # nobody that shares visits is left: reading the messages would be for nothing
             self._hand_over(
                 {(topic.topic.name, n): doorbell.refs for n in sorted(self._open(topic))}
             )
             self._keep_closed(doorbell, topic)
             return
+
         room = self._room(doorbell, topic)
+        # a rate lets it send so many; the others would be read once more in their turn
         refs = doorbell.refs[:room]
         messages, unreadable = self._tables.lanes.read(refs, pass_newer=True)
+        # `BatchGetItem` answers in any order; messages are sent in that of the doorbell
         order = {ref: n for n, ref in enumerate(refs)}
         messages.sort(key=lambda m: order.get(m.ref, 0))
         readable_ = readable(self._tables, messages, unreadable, report)
+
         if readable_:
             result = self._dispatcher.deliver(
                 readable_,
@@ -147,18 +155,22 @@ class Visits:
             )
             report.deliveries.append(result)
             self._hand_over(result.apart, kept=doorbell.kept)
+
         waiting = paced(report)
         if len(refs) < len(doorbell.refs):
             waiting |= topic.subscription_names
         if not waiting:
             return
+
         at = next_turns(self._dispatcher, doorbell, topic, waiting, waiting)
+        # before the ring: of equal doorbells for one second one stays, whatever places it tells
         self._note_places(doorbell, at, places_below(doorbell))
         since = min(_time(ref) for ref in doorbell.refs) - 1
         shard = (doorbell.topic, doorbell.epoch, doorbell.shard)
         bells = [Doorbell(*shard, (), turn, turn, name, since=since) for name, turn in at.items()]
         if doorbell.kept and (rest := doorbell.refs[len(refs) :]):  # no walk looks for them
             bells.append(replace(doorbell, refs=rest, not_before=max(at.values())))
+
         self._dispatcher.doorbells.ring(bells)
 
     def _open(self, topic: TopicState) -> set[str]:
@@ -230,6 +242,7 @@ class Visits:
             if not lower:
                 break
             there = self._tables.walks.move(shard, there, apart=lower)
+
         return new
 
     def _put_off(self, doorbell: Doorbell, audience: TopicState) -> None:

@@ -81,6 +81,7 @@ class Walk:
         self._doorbell = doorbell
         self._report = report
         self._deadline = deadline
+
         self._shard = (doorbell.topic, doorbell.epoch, doorbell.shard)
         self._alone = doorbell.subscription
         named = {self._alone} if self._alone else topic.subscription_names
@@ -89,6 +90,7 @@ class Walk:
         )
         self._names = self._subscriptions.subscription_names
         self._named = frozenset(doorbell.refs)
+
         self._position = WalkPosition()
         self._shared = Places()  # of the position, where it is to be believed
         self._reached = Places()
@@ -103,6 +105,7 @@ class Walk:
         """Walk to the end of the lanes, or to the deadline, and enqueue the walks that follow."""
         if not self._names:
             return
+
         self._position = self._tables.walks.read(self._shard)
         now = milliseconds(self._clock)  # no place is ahead of the time
         shared = self._position.shared_by(self._topic.subscription_names)
@@ -111,6 +114,7 @@ class Walk:
         if start is None:
             return
         self._reached = start
+
         ended = all(self._walk_lane(lane) for lane in LANES if start.of(lane) != END)
         if self._alone:
             self._finish_alone(ended=ended)
@@ -141,6 +145,7 @@ class Walk:
         if lane is not None and (entry is None or entry.written):
             first = Places() if lane == "later" else Places(later=END)
             return first.at(lane, place)
+
         since = places_since(doorbell.since) if doorbell.since else NOWHERE
         start = Places(max(shared.ready, since.ready), max(shared.later, since.later))
         if entry is not None:
@@ -164,6 +169,7 @@ class Walk:
                         messages, deadline=self._deadline, shared=True, walk=True
                     )
                 )
+
         return self._ended
 
     def _pages(self, lane: OpenLane) -> Iterator[Page]:
@@ -172,14 +178,17 @@ class Walk:
         if self._doorbell.refs:
             size = min(size, max(8, 2 * len(self._doorbell.refs)))
         cursor = self._reached.of(lane)
+
         while not self._stop:
             if self._clock.now() >= self._deadline:
                 self._ended = False
                 return
             if self._admission() == "none":
+                # otherwise its own place would say that nothing is left for it
                 for name in self._names if self._alone else ():
                     self._note(name, lane, self._reached.of(lane))
                 return
+
             now = milliseconds(self._clock)
             page = self._tables.lanes.page(
                 lane,
@@ -188,20 +197,24 @@ class Walk:
                 after=cursor or None,
                 until_due=now if lane == "later" else None,
             )
+
             messages = readable(self._tables, page.messages, page.unreadable, self._report)
             wanted = [self._wanted(m, now) for m in messages]
             due = list(compress(messages, wanted))
             self._dues += [_next_check(stored, now) for stored in messages]
+
             to_send = [m for m in due if self._concerns(m, now)]
             place = self._reached.of(lane)
             if to_send:
                 yield to_send, partial(self._sent, due, lane, place)
             else:
                 self._pass(due, lane, place, None)
+
             cut = len(due) < len(messages) or bool(page.newer)
             last = None if cut else page.last
             passed = [*wanted, False].index(False)  # the relay's may lie between others
             self._move(lane, messages[:passed] if cut else page.messages, last, newer=page.newer)
+
             if last is None or (not to_send and due and self._doorbell.refs):
                 return
             cursor = last
@@ -289,17 +302,20 @@ class Walk:
 
     def _finish_shared(self, start: Places, *, ended: bool) -> None:
         """Write where the next walk begins, and enqueue walks of subscriptions that lack more."""
+        # the places first: the walks that are enqueued read from there where they begin
         self._write_shared()
         bells = [
             self._next_walk(name)
             for name in sorted({*self._unsent, *self._position.apart} & self._names)
             if self._admission(name) != "none"
         ]
+
         if not ended:
             self._report.unfinished = True
             bells.append(self._rest(start))
         if ended and (due := self._next_later()) is not None:
             bells.append(Doorbell(*self._shard, not_before=due, after=ONLY_LATER))
+
         if bells:
             self._dispatcher.doorbells.ring(bells)
         if ended and self._report.progress == 0 and start.ready != END:
@@ -315,6 +331,7 @@ class Walk:
             reached = reached.at("ready", self._shared.ready)
         if reached.later == END:
             reached = reached.at("later", self._shared.later)
+
         there = self._position
         moved = self._stays and (reached, audience) != (there.shared, there.audience)
         for _ in range(_CAS_TRIES):
@@ -327,8 +344,10 @@ class Walk:
                     noted[name] = lowest
             for name in there.apart.keys() - self._names:  # it was removed
                 noted[name] = None
+
             if not (noted or moved):
                 return
+
             shared = (reached, audience)
             others = self._tables.walks.move(self._shard, there, shared=shared, apart=noted)
             first = self._position
@@ -353,6 +372,7 @@ class Walk:
         if not ended:
             self._report.unfinished = True
             left = self._reached if left is None else left.lowest(self._reached)
+
         named = bool(self._doorbell.refs)
         ready = self._admission(name) != "none"
         if left is None:
@@ -362,6 +382,7 @@ class Walk:
             if not told:  # else the doorbell says where: a turn of a rate is no write
                 self._write_alone(left)
             more = entry is None or not named
+
         if ready and more:
             self._dispatcher.doorbells.ring([self._next_walk(name)])
 
@@ -383,10 +404,12 @@ class Walk:
                     return False
             if after is not None:
                 after = replace(after, written=milliseconds(self._clock))
+
             others = self._tables.walks.move(self._shard, there, apart={name: after})
             if others is None:
                 return not lower
             there = others
+
         return False
 
     def _next_walk(self, name: str) -> Doorbell:
@@ -400,11 +423,13 @@ class Walk:
         places = self._unsent.get(name)
         if places is None or name in self._at_once or self._report.unfinished:
             at = now + 1000
+
         served = {n for delivery in self._report.deliveries for n in delivery.served}
         waiting = paced(self._report)
         at = next_turns(self._dispatcher, self._doorbell, self._topic, waiting, served).get(
             name, at
         )
+
         if self._alone and self._report.unfinished and self._report.progress and not waiting:
             return Doorbell(*self._shard, before=now + 1, subscription=name)
         after = ""
@@ -433,6 +458,7 @@ class Walk:
         now = milliseconds(self._clock)
         if row is None or (row.next_check or now + 1) > now:  # another visit has postponed it
             return
+
         due = min((at for at in self._dues if at > now), default=0)
         if self._admission() == "none":
             due = self._dispatcher.gate.quiet_until(self._topic)  # who closes it enqueues visits
@@ -441,6 +467,7 @@ class Walk:
             if page.messages:
                 following = page.messages[0].ref.due or 0
                 due = min(due, following) if due > now else following
+
         postpone_check(self._tables, row, due, now)
 
 
@@ -475,6 +502,7 @@ def next_delayed(tables: Tables, shard: tuple[str, int, int], now: int) -> int |
         )
         for stored in page.messages:
             due = stored.ref.due or 0
+            # a shorter delay has a doorbell of its own, which the relay rang
             if due - time_of(stored.ref.id) > RING_AHEAD_MS:
                 return -(-max(due, now + 1) // _STEP_MS) * _STEP_MS
         after, limit = page.last, min(PAGE, 4 * limit)

@@ -35,18 +35,21 @@ def alarms(deployment: Deployment) -> Iterator[Finding]:
     resources = deployment.resources(ALARM)
     there: dict[str, Any] = {}
     names = [resource.name for resource in resources]
+
     for start in range(0, len(names), _ALARMS_A_CALL):
         part = names[start : start + _ALARMS_A_CALL]
         answer = deployment.aws.ask(
             "cloudwatch", "describe_alarms", AlarmNames=part, MaxRecords=_ALARMS_A_CALL
         )
         there |= {alarm["AlarmName"]: alarm for alarm in answer["MetricAlarms"]}
+
     bad = 0
     for resource in resources:
         report = Reporter("alarms", resource.logical)
         for finding in _alarm(report, resource.name, there.get(resource.name)):
             bad += 1
             yield finding
+
     if not bad:
         yield Reporter("alarms", f"{len(resources)} alarms").ok()
 
@@ -55,10 +58,12 @@ def _alarm(report: Reporter, name: str, alarm: Mapping[str, Any] | None) -> Iter
     if alarm is None:
         yield report.fail(f"alarm {name} was deleted", "Deploy its stack again: nobody is told.")
         return
+
     if not alarm["ActionsEnabled"] or not alarm["AlarmActions"]:
         yield report.warn(
             "it tells nobody", f"aws cloudwatch enable-alarm-actions --alarm-names {name}"
         )
+
     if alarm["StateValue"] == "ALARM":
         yield report.fail(
             f"it is in ALARM: {alarm.get('AlarmDescription', '')}",
@@ -76,13 +81,16 @@ def lag(deployment: Deployment) -> Iterator[Finding]:
     try:
         names = {role: f.name for role, f in deployment.functions.items() if role in STREAMS}
     except NotAnswered as error:
+        # without the stacks, the age of the oldest message is asked for all the same
         names = {}
         yield Reporter("lag", ", ".join(STREAMS)).unknown(str(error), error.advice)
+
     queries = [
         _query(f"a{n}", "AWS/Lambda", "IteratorAge", {"FunctionName": name})
         for n, name in enumerate(names.values())
     ]
     queries.append(_query("oldest", deployment.name, OLDEST_AGE, {"service": SERVICE}))
+
     answer = deployment.aws.ask(
         "cloudwatch",
         "get_metric_data",
@@ -90,11 +98,13 @@ def lag(deployment: Deployment) -> Iterator[Finding]:
         StartTime=datetime.fromtimestamp((deployment.now - _SPAN_MS) / 1000, UTC),
         EndTime=datetime.fromtimestamp(deployment.now / 1000 + 60, UTC),
     )
+
     values = {r["Id"]: max(r["Values"], default=None) for r in answer["MetricDataResults"]}
     for n, role in enumerate(names):
         # locally nothing takes the functions' metrics
         beats = role in HEARTBEATS and not deployment.local
         yield _behind(Reporter("lag", role), values.get(f"a{n}"), beats=beats)
+
     if not deployment.local:  # where nothing takes the functions' metrics
         yield _oldest(Reporter("lag", "oldest message"), values.get("oldest"))
 
@@ -117,6 +127,7 @@ def _behind(report: Reporter, age: float | None, *, beats: bool) -> Finding:
         )
     if age is None:
         return report.ok("it was not started for ten minutes: nothing was written")
+
     detail = f"its oldest record was {age / 1000:.0f} s old"
     if age >= LOST_MS:
         return report.fail(detail, "Records are lost after a day: read the function's log, correct "

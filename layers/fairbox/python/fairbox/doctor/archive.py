@@ -41,6 +41,7 @@ def archive(deployment: Deployment) -> Iterator[Finding]:
             f"function {MARKING} does not name it", "Deploy the stacks again: cdk deploy --all."
         )
         return
+
     of_stream, of_all = {"DeliveryStreamName": stream}, {"service": SERVICE}
     values = _values(
         deployment,
@@ -50,8 +51,10 @@ def archive(deployment: Deployment) -> Iterator[Finding]:
         _query("throttled", "AWS/Firehose", "ThrottledRecords", "Sum", of_stream),
         _query("bypassed", NAMESPACE, ARCHIVE_BYPASSED, "Sum", of_all),
     )
+
     waiting = _query("waiting", NAMESPACE, ARCHIVE_WAITING, "Maximum", of_all)
     values |= _values(deployment, _REPAIRED_MS, waiting)
+
     yield _stream(Reporter("archive", f"stream {stream}"), values)
     yield _past(Reporter("archive", "past the stream"), values)
     yield _waiting(Reporter("archive", "archive's bucket"), values)

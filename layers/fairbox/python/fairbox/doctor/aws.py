@@ -92,6 +92,7 @@ class Aws:
         """
         if operation not in READS[service]:
             raise ValueError(f"{operation} is no call that only reads")
+
         for attempt in range(1, _TRIES + 1):
             self.calls += 1
             try:

@@ -57,6 +57,7 @@ def topics(deployment: Deployment) -> Iterator[Finding]:
 def _topic(deployment: Deployment, state: Any) -> Iterator[Finding]:
     name = state.topic.name
     report = Reporter("topics", f"topic {name}")
+
     if state.paused:
         yield report.warn(
             "receiving from it is paused", "Resume it when the reason is gone: outbox.resume_topic."
@@ -65,6 +66,7 @@ def _topic(deployment: Deployment, state: Any) -> Iterator[Finding]:
         yield report.warn(
             "its deletion began over an hour ago", f"fairbox topic delete {name} goes on with it."
         )
+
     for subscription in state.subscriptions:
         status = state.status(subscription.name)
         own = Reporter("topics", f"subscription {name}/{subscription.name}")
@@ -83,6 +85,7 @@ def _topic(deployment: Deployment, state: Any) -> Iterator[Finding]:
 @check("destinations", "Destinations exist")
 def destinations(deployment: Deployment) -> Iterator[Finding]:
     """The queue, topic, bus, stream or function of each subscription is there (50 at most)."""
+    # several topics may share a destination: it is asked about once
     addresses = list(
         dict.fromkeys(s.destination for state in deployment.topics for s in state.subscriptions)
     )
@@ -95,6 +98,7 @@ def destinations(deployment: Deployment) -> Iterator[Finding]:
             missing = report.fail(f"there is no such {scheme}", f"fairbox {scheme} create {rest}")
             yield from report.bad_or_ok([] if rest in there else [missing])
             return
+
         question = _question(scheme, rest)
         if question is None:
             signs = any(WEBHOOK_SECRETS in f.environment for f in deployment.functions.values())
@@ -105,6 +109,7 @@ def destinations(deployment: Deployment) -> Iterator[Finding]:
             called = report.unknown("webhooks are not called by this command")
             yield called if signs else unsigned
             return
+
         try:
             deployment.aws.ask(*question[0], region=region_of(rest), **question[1])
         except InvalidInput as error:

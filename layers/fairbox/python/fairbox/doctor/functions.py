@@ -63,6 +63,7 @@ def version(deployment: Deployment) -> Iterator[Finding]:
         (stack,) = deployment.aws.ask("cloudformation", "describe_stacks", StackName=name)["Stacks"]
         outputs = {o["OutputKey"]: o["OutputValue"] for o in stack.get("Outputs", [])}
         deployed = outputs.get(VERSION_OUTPUT)
+
         if deployed is None or _VERSION.match(deployed) is None:
             yield report.unknown(f"stack {name} does not say its version", "Name it with --stack.")
         elif deployed == own or _minor(deployed) == _minor(own):
@@ -102,6 +103,7 @@ def functions(deployment: Deployment) -> Iterator[Finding]:
             )
             yield report.fail(detail, _DEPLOY)
             return
+
         yield from report.bad_or_ok(_function(report, deployment, found))
 
     yield from each("functions", _deployed(deployment, FUNCTIONS), examine)
@@ -124,17 +126,21 @@ def _function(report: Reporter, deployment: Deployment, function: Function) -> I
         configuration.get("State", "Active"),
         configuration.get("LastUpdateStatus", "Successful"),
     )
+
     if state == "Failed":
         yield report.fail(f"it is {state}: {configuration.get('StateReason', '')}", _DEPLOY)
     elif state == "Pending":
         yield report.warn("it is being made", "Look again in a minute.")
+
     if update == "Failed":
         reason = configuration.get("LastUpdateStatusReason", "")
         yield report.fail(f"its last update failed: {reason}", _DEPLOY)
+
     if configuration.get("Runtime") != RUNTIME:
         yield report.warn(
             f"it runs on {configuration.get('Runtime')}", f"{RUNTIME} is what tests run."
         )
+
     for mine in _tables(function.role):
         name = f"FAIRBOX_{mine.upper()}_TABLE"
         theirs = function.environment.get(name)
@@ -143,6 +149,7 @@ def _function(report: Reporter, deployment: Deployment, function: Function) -> I
                 f"its {name} is {theirs}, not {deployment.table_names.get(mine)}",
                 "Functions and environment speak of two deployments: correct the environment.",
             )
+
     answer = deployment.aws.ask("lambda", "get_function_concurrency", FunctionName=function.name)
     if answer.get("ReservedConcurrentExecutions") == 0:
         yield report.fail(
@@ -159,6 +166,7 @@ def triggers(deployment: Deployment) -> Iterator[Finding]:
         found = [
             m for _, m in deployment.mappings if m and deployment.role_of(m["FunctionArn"]) == role
         ]
+
         wanted = QUEUES.get(role, 1)
         if len(found) < wanted:
             gone = [name for name, mapping in deployment.mappings if mapping is None]
@@ -166,6 +174,7 @@ def triggers(deployment: Deployment) -> Iterator[Finding]:
                 f"; deleted: {', '.join(gone)}" if gone else ""
             )
             yield report.fail(detail, f"Nothing starts the function. {_DEPLOY}")
+
         for mapping in found:
             source = mapping["EventSourceArn"]
             own = Reporter(
@@ -184,6 +193,7 @@ def _mapping(
             f"it is {mapping['State']}",
             f"aws lambda update-event-source-mapping --uuid {mapping['UUID']} --enabled",
         )
+
     last = mapping.get("LastProcessingResult") or ""
     if last not in _FINE:
         yield report.fail(
@@ -191,6 +201,7 @@ def _mapping(
         )
     if "ReportBatchItemFailures" not in mapping.get("FunctionResponseTypes", []):
         yield report.fail("it does not report failures one by one", _DEPLOY)
+
     if role in STREAMS:
         yield from _stream_mapping(report, deployment, role, mapping)
 
@@ -201,19 +212,23 @@ def _stream_mapping(
     table = deployment.table_names.get(STREAMS[role])
     if table is not None and f":table/{table}/" not in mapping["EventSourceArn"]:
         yield report.fail(f"it does not read table {table}", _DEPLOY)
+
     stream = deployment.table(table).get("LatestStreamArn") if table is not None else None
     if stream is not None and mapping["EventSourceArn"] != stream:
         yield report.fail("it reads a stream that the table has no more", _DEPLOY)
     if not mapping.get("FilterCriteria", {}).get("Filters"):
         yield report.fail("it has no filter: each row's change starts the function", _DEPLOY)
+
     endless = mapping.get("MaximumRetryAttempts", -1) < 0
     if endless and role not in ENDLESS:
         yield report.fail("it tries for a day: one bad record stops its shard", _DEPLOY)
     if role == "mark_delivered" and not endless:
         yield report.fail("it gives records up that are not counted then", _DEPLOY)
+
     failure = mapping.get("DestinationConfig", {}).get("OnFailure", {}).get("Destination", "")
     if ":s3:" not in failure and role != "feeds_ring":  # clients ask for what it gives up
         yield report.fail("what it gives up is lost: no bucket keeps it", _DEPLOY)
+
     if role == "mark_delivered" and mapping.get("ParallelizationFactor", 1) != 1:
         yield report.fail("its parallelisation is over 1: counts need one at a time", _DEPLOY)
 
@@ -229,13 +244,17 @@ def schedules(deployment: Deployment) -> Iterator[Finding]:
         try:
             rule = deployment.aws.ask("events", "describe_rule", Name=name)
         except Missing:
+            # no rule starts its target then: told below
             return
         for target in deployment.aws.ask("events", "list_targets_by_rule", Rule=name)["Targets"]:
             rules[deployment.role_of(target["Arn"])] = rule
+        # a generator without findings, as `each` iterates over it
         yield from ()
 
     denied += each("schedules", deployment.resources(RULE), read, lambda rule: rule.logical)
     yield from denied
+
+    # a rule that could not be asked about may start any of them
     for role in () if denied else CLOCKS:
         report = Reporter("schedules", role)
         rule = rules.get(role)

@@ -81,11 +81,14 @@ def _queue(
         yield report.fail(
             "doorbells need a FIFO queue", "Set FAIRBOX_DOORBELL_QUEUE_URL to queue DoorbellsNow."
         )
+
     needed = _timeout(deployment, arn)
     if needed and arn not in aside and not _policy(attributes):
+        # a dead-letter queue needs none of its own
         yield report.warn(
             "what fails in it comes again and again", "Give it a redrive policy: deploy the stacks."
         )
+
     if int(attributes["VisibilityTimeout"]) < needed:
         yield report.fail(
             f"its visibility of {attributes['VisibilityTimeout']} s is below the function's "
@@ -116,6 +119,7 @@ def dead_letter_queues(deployment: Deployment) -> Iterator[Finding]:
     def named(_: Reporter, url: str) -> Iterator[Finding]:
         with suppress(Missing):  # check `queues` says so
             arns.add(_policy(deployment.queue(url)))
+        # a generator without findings, as `each` iterates over it
         yield from ()
 
     yield from each("dead-letter-queues", _urls(deployment), named, _short)
@@ -131,6 +135,7 @@ def dead_letter_queues(deployment: Deployment) -> Iterator[Finding]:
                 "it is gone: what fails too often is lost", "Deploy the stacks again."
             )
             return
+
         if count:
             yield report.fail(
                 f"{count} messages lie there",

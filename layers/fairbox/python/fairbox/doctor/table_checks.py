@@ -54,6 +54,7 @@ def tables(deployment: Deployment) -> Iterator[Finding]:
                 f"Point the environment at the deployed tables, or deploy: {_DEPLOY}",
             )
             return
+
         yield from report.bad_or_ok(_table(report, there, wanted[role]))
         if there.get("DeletionProtectionEnabled") is False and not deployment.local:
             yield report.warn(
@@ -75,6 +76,7 @@ def _table(
             "its keys or their types are not Fairbox's",
             "It is another table: correct the environment. Keys of a table cannot be changed.",
         )
+
     mode = there.get("BillingModeSummary", {}).get("BillingMode", "PROVISIONED")
     if mode != "PAY_PER_REQUEST":
         yield report.warn(f"it is billed as {mode}", "Costs and throttling are those of the "
@@ -109,6 +111,7 @@ def _index(
     if there is None:
         yield report.fail(f"index {name} is missing", _DEPLOY)
         return
+
     if there.get("IndexStatus", "ACTIVE") != "ACTIVE":
         yield report.fail(f"index {name} is {there['IndexStatus']}", "Wait until it is built.")
     if there["KeySchema"] != wanted["KeySchema"] or _shown(there) != _shown(wanted):
@@ -133,6 +136,7 @@ def streams(deployment: Deployment) -> Iterator[Finding]:
         view = wanted[role].get("StreamSpecification", {}).get("StreamViewType")
         there = deployment.table(name).get("StreamSpecification", {})
         shown = there.get("StreamViewType") if there.get("StreamEnabled") else None
+
         if view is None or shown == view:
             yield report.ok(view or "needs none")
         else:
@@ -156,6 +160,7 @@ def expiry(deployment: Deployment) -> Iterator[Finding]:
         on = ttl.get("TimeToLiveStatus") in ("ENABLED", "ENABLING")
         attribute = ttl.get("AttributeName") if on else None
         wanted = EXPIRY[role]
+
         if attribute == wanted:
             yield report.ok(f"by attribute {wanted}" if wanted else "nothing expires")
         elif wanted is None:

@@ -30,12 +30,14 @@ def sweep(deployment: Deployment) -> Iterator[Finding]:
     late = Counter[str]()
     oldest = deployment.now
     pushed = {state.topic.name for state in deployment.topics if state.pushed}
+
     for row in deployment.rows:
         next_check = deployment.now if row.next_check is None else row.next_check
         waits = row.topic in pushed and row.outstanding > 0
         if waits and next_check < deployment.now - OVERDUE_MS:
             late[row.topic] += 1
             oldest = min(oldest, next_check)
+
     report = Reporter("sweep", ", ".join(sorted(late)) or "pushed topics")
     yield from report.bad_or_ok(
         [
@@ -64,12 +66,14 @@ def counts(deployment: Deployment) -> Iterator[Finding]:
     def examine(report: Reporter, row: ShardRow) -> Iterator[Finding]:
         lanes = deployment.outbox.tables.lanes
         shard = (row.topic, row.epoch, row.shard)
+        # a row whose count is far too low costs no more than this
         limit = 2 * SAMPLE_MESSAGES
         # the shard's row lies outside of what is counted
         lying = (
             lanes.count("ready", *shard, limit=limit),
             lanes.count("later", *shard, limit=limit),
         )
+
         if lying == (row.ready, row.later):
             yield report.ok(f"{sum(lying)} messages")
         else:
@@ -93,6 +97,7 @@ def dead_letters(deployment: Deployment) -> Iterator[Finding]:
     dead = Counter[str]()
     for row in deployment.rows:
         dead[row.topic] += max(0, row.dead)
+
     bad = [(topic, count) for topic, count in sorted(dead.items()) if count]
     for topic, count in bad:
         yield Reporter("dead-letters", f"topic {topic}").warn(
@@ -112,9 +117,11 @@ def waiting_keys(deployment: Deployment) -> Iterator[Finding]:
     blocked = Counter[str]()
     keys = [shard_key(row.topic, row.epoch, row.shard) for row in rows]
     tables = deployment.outbox.tables
+
     for item in tables.calls.batch_get(tables.outbox, keys) if keys else ():
         topic = parse_lane_pk(item[PK]["S"])[1]
         blocked[topic] += sum(entry.state == "blocked" for entry in read_deferred(item).entries)
+
     bad = [(topic, count) for topic, count in sorted(blocked.items()) if count]
     for topic, count in bad:
         yield Reporter("held-keys", f"topic {topic}").warn(
@@ -135,13 +142,16 @@ def placement(deployment: Deployment) -> Iterator[Finding]:
     if not deployment.placement:
         yield report.unknown("it takes a scan of the outbox", "fairbox doctor --placement")
         return
+
     found = 0
     for one in deployment.outbox.misplaced():
         found += 1
         if found == 1:
             first = str(one.ref)
+        # the scan has a price: so many are enough to tell
         if found >= MISPLACED:
             break
+
     if found:
         more = " or more" if found >= MISPLACED else ""
         yield report.warn(

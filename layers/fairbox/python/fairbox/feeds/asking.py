@@ -104,6 +104,7 @@ class Asking:
         states = self._acknowledge(feeds, asked)
         readings = [self._reading(f, t, asked.get(t), states[t]) for t, f in feeds.items()]
         alone = _fill(readings, request)
+
         if alone is not None:
             return answer(request, [alone.entry], {alone.entry.topic: alone.feed.kind}), True
         kinds = {topic: feed.kind for topic, feed in feeds.items()}
@@ -129,6 +130,7 @@ class Asking:
             else:
                 text = f"at most {MAX_TOPICS} topics a connection: leave others first"
                 refused.append(Refusal(topic, "too_many_topics", text))
+
         return feeds, refused
 
     def _admitted(self, connection: Connection, topic: str, position: object) -> Feed | Refusal:
@@ -175,11 +177,13 @@ class Asking:
             if feeds[topic].kind == "private"
             and states[topic].acknowledged < position <= states[topic].head.last
         ]
+
         for topic in moved:
             self._topics.acknowledge(topic, asked[topic])
         if moved:
             # what was published in between was not sent where it was beyond the window
             states |= self._topics.states(dict.fromkeys(moved, True))
+
         return states
 
     def _reading(self, feed: Feed, topic: str, position: int | None, state: TopicState) -> _Reading:
@@ -264,21 +268,26 @@ def _fill(readings: Sequence[_Reading], request: int) -> _Reading | None:
     waiting = deque(readings)
     waiting.rotate(-request)
     empty = True
+
     while waiting:
         reading = waiting.popleft()
         messages = reading.next()
         if not messages:
             continue
         size = sum(sent_bytes(text) for _, text in messages)
+        # alone, since API Gateway sends 128 KB at most, and two such messages may have more
         if size > BUNDLE_BYTES and empty:
             reading.take(messages)
             reading.entry.note = reading.entry.note or "more"
             return reading
+
         if not empty and used + size > ANSWER_BYTES:
             for cut in (reading, *waiting):
                 cut.cut()
             return None
+
         reading.take(messages)
         used, empty = used + size, False
         waiting.append(reading)
+
     return None

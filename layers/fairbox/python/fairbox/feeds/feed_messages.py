@@ -51,6 +51,7 @@ def text_of(message_id: str, body: bytes, content_type: str) -> str:
     try:
         text = body.decode()
     except UnicodeDecodeError:
+        # no JSON text is empty, so it is refused below
         text = ""
     if not is_json_text(text):
         raise InvalidInput("body", f"JSON in UTF-8, as content_type {content_type!r} says")

@@ -32,11 +32,13 @@ class Requests:
         id_ = request.get("id") if is_number(request.get("id")) else None
         if wrong or id_ is None:
             return answer(id_, refused=[Refusal(None, "bad_request", wrong)])
+
         try:
             if request["op"] == "sync":
                 return self._asking.sync(connection_id, id_, request["topics"])
         except ConnectionGone:
             return answer(id_, refused=[Refusal(None, "reconnect", "the connection has ended")])
+
         if request["topics"]:
             self._connections.leave(connection_id, set(request["topics"]))
         return f'{{"a":{id_}}}'
@@ -47,6 +49,7 @@ def parse(text: str) -> tuple[dict[str, Any], str]:
     try:
         request = json.loads(text)
     except (ValueError, RecursionError):
+        # it comes from anybody, so it may be no JSON, or nested too deep for the parser
         request = None
     if not isinstance(request, dict):
         return {}, "request: expected a JSON object"

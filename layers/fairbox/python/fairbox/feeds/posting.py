@@ -75,6 +75,7 @@ class Posting:
         sent = Sent()
         waiting = {id_: deque(its) for id_, its in frames.items()}
         tried: set[str] = set()  # clients whose first frame has failed once
+
         while waiting:
             began = self._clock.now()
             for id_, posted in self._cycle(waiting, began, deadline).items():
@@ -88,6 +89,7 @@ class Posting:
                 else:
                     (sent.failed if posted == "failed" else sent.gone).append(id_)
                     waiting[id_].clear()
+
             waiting = {id_: its for id_, its in waiting.items() if its}
             if waiting:
                 self._wait(began + (RETRY_SECONDS if tried else TICK_SECONDS))

@@ -141,9 +141,11 @@ class Pushing:
                 newest[one.topic] = False
             else:
                 bundles[one.topic][one.bundle.first] = one.bundle
+
         for topic, state in self._topics.states(newest).items():
             if state.head.messages:
                 bundles[topic][state.head.first] = state.head
+
         return {topic: [its[n] for n in sorted(its)] for topic, its in bundles.items()}
 
     def _frames(

@@ -69,6 +69,7 @@ def decode(doorbell: Doorbell) -> Iterator[News]:
         parts = list(json.loads(doorbell.text))
     except (ValueError, TypeError, RecursionError):
         parts = [doorbell.text]
+
     for part in parts:
         try:
             image, to = part

@@ -27,16 +27,20 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     app = application()
     # half of what is left is kept for the call under way and its tries
     deadline = app.clock.now() + context.get_remaining_time_in_millis() / 2000
+
     messages = ((record["messageId"], record["body"]) for record in event["Records"])
     report = ack_messages(messages, app.keeper, deadline=deadline)
+
     figures = {BATCH_ACKS: report.acked, BATCH_ACKS_DROPPED: report.dropped}
     app.metrics.emit({name: value for name, value in figures.items() if value})
+
     if report.dropped:
         extra = {"dropped": report.dropped, "sample": report.sample}
         logger.warning("acks were dropped", extra=extra)
     for error in report.errors[:1]:
         extra = {"failed": len(report.failed), "error": error}
         logger.warning("acks will be tried again", extra=extra)
+
     return {"batchItemFailures": [{"itemIdentifier": name} for name in report.failed]}
 
 

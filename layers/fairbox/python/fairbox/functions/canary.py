@@ -52,11 +52,14 @@ def handler(_event: dict[str, Any], _context: Any) -> dict[str, Any]:
         seconds=SECONDS,
         keep=True,
     )
+
     steps = list(run.steps())
     logger.info("the canary ran", extra={"steps": [step.fields() for step in steps]})
+
     failed = [f"{s.name}: {s.detail}" for s in steps if s.status == "failed"]
     if failed:
         raise SmokeTestFailed("; ".join(failed))
+
     return {step.name: step.seconds for step in steps}
 
 

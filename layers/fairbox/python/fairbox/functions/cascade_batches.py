@@ -24,8 +24,10 @@ def application() -> Application:
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     """Cascade what the records show; the first one not done comes again, with all behind it."""
     app = application()
+    # half of what is left is kept for the call under way and its tries
     deadline = app.clock.now() + context.get_remaining_time_in_millis() / 2000
     report = app.keeper.cascade_records(event["Records"], deadline=deadline)
+
     figures = {
         BATCHES_COMPLETED: report.ended["complete"],
         BATCHES_ORPHANED: report.ended["reaped"],
@@ -34,6 +36,7 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     app.metrics.emit({name: value for name, value in figures.items() if value})
     for error in report.errors[:1]:
         logger.warning("a cascade will be tried again", extra={"error": error})
+
     if report.again is None:
         return {"batchItemFailures": []}
     return {"batchItemFailures": [{"itemIdentifier": report.again}]}

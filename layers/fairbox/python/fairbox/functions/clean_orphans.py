@@ -35,6 +35,8 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     """
     app = application()
     settings = app.settings
+
+    # a long cleanup leaves time for the count of stalled batches
     left = context.get_remaining_time_in_millis() / 1000
     now = app.clock.now()
     cleaned = app.keeper.clean(
@@ -43,8 +45,10 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
         sealed_hours=24 * settings.whole(SEALED_BATCH_DAYS, 14),
         dry_run=event.get("dry_run") is True or settings.flag(CLEAN_ORPHANS_DRY_RUN),
     )
+
     stalled = app.keeper.stalled(settings.whole(STALLED_BATCH_HOURS, 24), deadline=now + left * 0.9)
     app.metrics.emit({STALLED_BATCHES: stalled.count})
+
     report = {k: v[:100] if isinstance(v, list) else v for k, v in asdict(cleaned).items()}
     counts = {"orphans": len(cleaned.reaped), "cancelled_with_parent": len(cleaned.cancelled)}
     report |= counts | {"stalled": stalled.count, "stalled_batches": stalled.batches}

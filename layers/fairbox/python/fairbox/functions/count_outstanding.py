@@ -40,8 +40,10 @@ def handler(_event: dict[str, Any], _context: Any) -> dict[str, Any]:
     app = application()
     app.tables.write_heartbeat()
     app.tables.topic_cache.refresh()
+
     figures = count_outstanding(app.tables, app.tables.rows.listed(), app.clock)
     for topic, counted in figures.items():
+        # a deleted topic may still have rows
         state = app.tables.topic_cache.get(topic)
         app.metrics.emit(
             {
@@ -52,6 +54,7 @@ def handler(_event: dict[str, Any], _context: Any) -> dict[str, Any]:
             topic=topic,
             partition=None if state is None else state.topic.partition,
         )
+
     values = figures.values()
     total = {
         OUTSTANDING_COUNT: sum(f.outstanding for f in values),
@@ -59,6 +62,7 @@ def handler(_event: dict[str, Any], _context: Any) -> dict[str, Any]:
         DEAD_COUNT: sum(f.dead for f in values),
     }
     app.metrics.emit(total)
+
     circuits = watch().not_ready(app.tables.topic_cache.announced)
     stopped = {
         one: {PAUSED_SUBSCRIPTIONS if status.paused else OPEN_CIRCUITS: 1}
@@ -67,12 +71,16 @@ def handler(_event: dict[str, Any], _context: Any) -> dict[str, Any]:
     paused = sum(status.paused for status in circuits.values())
     not_ready = {OPEN_CIRCUITS: len(circuits) - paused, PAUSED_SUBSCRIPTIONS: paused}
     app.metrics.emit_by_destination(stopped, not_ready)
+
     batches = app.keeper.open_batches()
     open_ = {OPEN_BATCHES: batches.count, OLDEST_BATCH_AGE: batches.oldest_age}
     app.metrics.emit(open_)
+
     if app.metrics_level == "busiest":
+        # a paused subscription is no trouble: somebody wants it so
         failing = {topic for (topic, _), status in circuits.items() if not status.paused}
         rank_topics(app.tables, app.clock, figures, failing)
+
     return total | not_ready | open_
 
 

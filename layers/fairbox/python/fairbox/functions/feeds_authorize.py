@@ -26,6 +26,7 @@ def handler(event: dict[str, Any], _context: Any) -> dict[str, Any]:
     headers = {name.lower(): value for name, value in event["headers"].items()}
     offered = [one.strip() for one in headers.get("sec-websocket-protocol", "").split(",")]
     tokens = [one.removeprefix("token.") for one in offered if one.startswith("token.")]
+
     claims = None
     if SUBPROTOCOL in offered and len(tokens) == 1:
         claims = check_token(app.token_keys, tokens[0], app.clock.now())

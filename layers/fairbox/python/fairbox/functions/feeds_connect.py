@@ -29,9 +29,11 @@ def handler(event: dict[str, Any], _context: Any) -> dict[str, Any]:
         grants = frozenset(json.loads(granted["allow"]))
         app.connections.open(id_, Connection(granted["user"], grants))
         return {"statusCode": 200, "headers": {"Sec-WebSocket-Protocol": SUBPROTOCOL}}
+
     if route == "$disconnect":
         app.connections.close(id_)
         return {"statusCode": 200}
+
     return {"statusCode": 200, "body": app.requests.answer(id_, event.get("body") or "")}
 
 

@@ -40,6 +40,7 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
         try:
             pushed = app.pushing.push(int(shard), map(_doorbell, records), deadline)
         except FairboxError as error:
+            # a shard that failed keeps no other from its visit
             logger.warning("a visit of feeds failed", extra={"shard": shard, "error": str(error)})
             failures += [{"itemIdentifier": record["messageId"]} for record in records]
         else:
@@ -49,6 +50,7 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
                 FEED_DELAY: pushed.delay,
             }
             app.metrics.emit(figures if pushed.clients or pushed.delay else {})
+
     return {"batchItemFailures": failures}
 
 

@@ -58,6 +58,7 @@ def handler(_event: dict[str, Any], context: Any) -> dict[str, Any]:
     app = application()
     started, seconds = app.clock.now(), context.get_remaining_time_in_millis() / 1000
     report = RepairReport()
+
     try:
         # first: the scan goes on to the deadline where the outbox is large
         waiting = app.archive_objects.move_waiting(deadline=started + seconds / 4)
@@ -67,6 +68,7 @@ def handler(_event: dict[str, Any], context: Any) -> dict[str, Any]:
         finally:  # whatever else fails, what is kept is known
             kept = {GIVEN_UP_KEPT: report.kept, GIVEN_UP_AGE: report.kept_hours}
             app.metrics.emit(kept | ({NEWER: report.newer} if report.newer else {}))
+
     figures = asdict(report) | {"archived": waiting.moved, "archive_waiting": waiting.left}
     logger.info("repair ran", extra=figures)
     return figures

@@ -37,19 +37,23 @@ def handler(_event: dict[str, Any], context: Any) -> dict[str, Any]:
     app = application()
     deadline = app.clock.now() + context.get_remaining_time_in_millis() / 1000 - 10
     report = sweep().run(deadline=deadline)
+
     for topic, count in report.expired.items():
         state = app.tables.topic_cache.get(topic)
         partition = None if state is None else state.topic.partition
         app.metrics.emit({EXPIRED: count}, topic=topic, partition=partition)
+
     expired = sum(report.expired.values())
     figures = {RUNG: report.rung, NEWER: report.newer, EXPIRED: expired}
     app.metrics.emit({name: value for name, value in figures.items() if value})
+
     rest = {"remaining": report.remaining, "seconds_to_all": report.seconds_to_all}
     if report.remaining:
         logger.warning("shards are left to the next sweep", extra=rest)
     if report.unexpired:
         left = {"remaining": report.unexpired}
         logger.warning("expired messages of shards are left to the next sweep", extra=left)
+
     done = {"looked": report.looked, "rung": report.rung, "expired": expired}
     return done | {"unfinished": report.unfinished} | rest
 

@@ -47,12 +47,15 @@ def decompress(packed: bytes, size: int) -> bytes:
     """
     if size > MAX_BODY_BYTES:
         raise InvalidInput("body", f"at most {MAX_BODY_BYTES} bytes")
+
     unpack = zlib.decompressobj()
     try:
+        # to zlib, a limit of 0 means none
         body = unpack.decompress(packed, size) if size else unpack.decompress(packed, 1)
         more = unpack.decompress(unpack.unconsumed_tail, 1)
     except (zlib.error, ValueError, OverflowError) as error:
         raise InvalidInput("body", f"a zlib stream ({error})") from None
+
     if len(body) != size or more or not unpack.eof:
         raise InvalidInput("body", f"a zlib stream of {size} bytes")
     return body

@@ -23,5 +23,6 @@ def chunks(
             chunk, used = [], 0
         chunk.append(item)
         used += more
+
     if chunk:
         yield chunk

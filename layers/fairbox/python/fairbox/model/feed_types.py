@@ -78,6 +78,7 @@ class Feed:
                 raise InvalidInput(field.name, f"a whole number from {low} to {high}")
             if field.name not in NUMBERS[self.kind] and value != field.default:
                 raise InvalidInput(field.name, f"no value: kind {self.kind!r} has none")
+
         if self.history > self.size:
             raise InvalidInput("history", f"at most the size, {self.size}")
 

@@ -54,6 +54,7 @@ def check_text(field_name: str, value: str | None, *, limit: int = MAX_KEY_BYTES
     """
     if value is None:
         return None
+
     expected = f"text of at most {limit} bytes of UTF-8 without control characters"
     if not isinstance(value, str) or _CONTROL.search(value) or "\t" in value:
         raise InvalidInput(field_name, expected)
@@ -72,6 +73,7 @@ def _check_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
         raise InvalidInput("headers", f"a mapping, got {type(headers).__name__}")
     if len(headers) > MAX_HEADERS:
         raise InvalidInput("headers", f"at most {MAX_HEADERS} headers")
+
     for name, value in headers.items():
         if not isinstance(name, str) or not _HEADER_NAME.fullmatch(name):
             raise InvalidInput("headers", f"names that are HTTP tokens, got {name!r}")
@@ -81,6 +83,7 @@ def _check_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
             total += len(name) + len(value.encode())
         except UnicodeEncodeError:
             raise InvalidInput(f"headers.{name}", "text that is valid UTF-8") from None
+
     if total > MAX_HEADERS_BYTES:
         raise InvalidInput("headers", f"at most {MAX_HEADERS_BYTES} bytes in all")
     return MappingProxyType(dict(headers))
@@ -144,6 +147,7 @@ class Message:
             raise InvalidInput("body", f"bytes, got {type(self.body).__name__}")
         if len(self.body) > MAX_BODY_BYTES:
             raise BodyTooLarge(len(self.body), MAX_BODY_BYTES)
+
         for name in ("partition_key", "dedup_key", "fairness_key"):
             check_text(name, getattr(self, name))
         if self.batch_item is not None:
@@ -152,9 +156,11 @@ class Message:
             raise InvalidInput("direct", "true or false")
         if not isinstance(self.content_type, str) or not _CONTENT_TYPE.fullmatch(self.content_type):
             raise InvalidInput("content_type", "a media type of at most 255 ASCII characters")
+
         headers = self._with_attributes()
         object.__setattr__(self, "headers", _check_headers(headers) if headers else _NO_HEADERS)
         object.__setattr__(self, "delay", _check_delay(self.delay))
+
         if self.id:
             parse_id(self.id)
             if self.after is not None and self.id <= parse_id(self.after, field="after"):
@@ -167,6 +173,7 @@ class Message:
         headers = self.headers or {}
         if not isinstance(headers, Mapping):
             return headers  # refused later
+
         for name, header in _ATTRIBUTES.items():
             value = getattr(self, name)
             if value is not None:
@@ -181,6 +188,7 @@ class Message:
             value = headers.get(header)
             if isinstance(value, str) and event_attributes.expected(name, value) is None:
                 object.__setattr__(self, name, value)
+
         return headers
 
     def with_content(

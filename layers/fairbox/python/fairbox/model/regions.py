@@ -48,6 +48,7 @@ def region_of(address: str, field: str = "destination") -> str | None:
                 field, f"arn:{partition_of(region)}:, the partition of {region}, not {partition}"
             )
         return region
+
     found = _HOST.match(address)
     return None if found is None else _region_of_host(found[1].lower(), field)
 
@@ -59,6 +60,7 @@ def _region_of_host(host: str, field: str) -> str | None:
         region = sqs[1]
     else:
         return None
+
     if _REGION.fullmatch(region):
         return region
     if not host.partition(f".{region}")[2].endswith(_OF_AWS) and legacy is None:

@@ -104,6 +104,7 @@ class SubscriptionStatus:
         failures = self.failures + 1
         bound = min(QUIET_CAP_SECONDS, QUIET_BASE_SECONDS * 2.0 ** min(failures, 60))
         quiet = QUIET_BASE_SECONDS + rng.random() * (bound - QUIET_BASE_SECONDS)
+
         return replace(
             self,
             circuit="open",

@@ -184,14 +184,17 @@ class Topic:
         _between("weight", self.weight, MIN_WEIGHT, MAX_WEIGHT)
         _whole_between("mini_batch", self.mini_batch, 1, MAX_MINI_BATCH)
         object.__setattr__(self, "tenant_weights", _tenant_weights(self.tenant_weights))
+
         if self.ordering not in ("none", "key"):
             raise InvalidInput("ordering", "'none' or 'key'")
         if self.on_dead not in ("skip", "block"):
             raise InvalidInput("on_dead", "'skip' or 'block'")
         if self.on_dead == "block" and self.ordering != "key":
             raise InvalidInput("on_dead", "'skip': the topic is not ordered")
+
         if self.dedup_window is not None:
             _whole_between("dedup_window", self.dedup_window, 1, MAX_DEDUP_WINDOW)
+
         _whole_between("retention", self.retention, 3600, 3650 * DAY)
         if self.message_retention is not None:
             low, high = MIN_MESSAGE_RETENTION, MAX_MESSAGE_RETENTION
@@ -240,12 +243,15 @@ class Subscription:
             check_topic(self.name)
         except InvalidInput as error:
             raise InvalidInput("subscription", error.expected) from None
+
         if self.name == PULL or len(self.name) > 64:
             raise InvalidInput("subscription", f"at most 64 characters, not {PULL!r}")
+
         check_text("destination", self.destination, limit=2048)
         scheme, _, rest = self.destination.partition(":")
         if scheme not in SCHEMES or not rest:
             raise InvalidInput("destination", f"one of {', '.join(SCHEMES)}, then ':' and address")
+
         if self.max_attempts is not None:
             _whole_between("max_attempts", self.max_attempts, 1, 1000)
         _between("timeout", self.timeout, 1, 14)

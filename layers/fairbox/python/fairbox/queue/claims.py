@@ -79,11 +79,13 @@ class Claimer:
         """
         claimed = Claimed()
         rest = list(free)
+
         while rest and len(claimed.taken) < wanted:
             room = wanted - len(claimed.taken)
             chosen, rest = rest[:room], rest[room:]
             until = milliseconds(self._clock) + visibility
             claims = [self._claiming(stored, until, consumer) for stored in chosen]
+
             # its success does not matter: the next receive moves the hint
             moves = [] if move is None else self._tables.hints.statements(move)
             ends = self._tables.claims.claim(claims, *moves)
@@ -92,11 +94,14 @@ class Claimer:
                     claimed.lost[claiming.stored.ref] = end
                 else:
                     claimed.taken.append(_taken(claiming))
+
             if len(claimed.lost) >= LOST:
                 # those who were faster have read the rest too, and claim it now
                 claimed.untried = len(rest)
                 break
+            # the move of the hint went with the first claims
             move = None
+
         return claimed
 
     def _claiming(self, stored: StoredMessage, until: int, consumer: str) -> Claiming:

@@ -89,26 +89,33 @@ class OrderedReceive:
     ) -> list[Taken]:
         if milliseconds(self._clock) < self._blocked.get(shard, 0):
             return []
+
         self._blocked.pop(shard, None)
         if self._reader.silent(shard, spent):
             return []
+
         for attempt in range(_CAS_TRIES):
             if attempt:
+                # others write the same row: a random wait keeps them from meeting again
                 self._clock.sleep(self._rng.random() * 0.005 * 2**attempt)
+
             row, window = self._row(shard, wanted, spent)
             if row is None:
                 continue
+
             waits = self._barrier.waits(topic, shard, settled=row.settled)
             if waits.everything:
                 now = milliseconds(self._clock)
                 self._blocked[shard] = min(waits.again, now + _BLOCKED_MS)
                 return []
+
             read = self._reader.read(shard, row, window, wanted, spent)
             exhausted = _exhausted(read, topic.topic.retry.max_attempts)
             if exhausted is not None:
                 self.rows.forget(shard)
                 self._bury(shard, row, exhausted, read.there[exhausted.id])
                 continue
+
             until = read.now + wanted.visibility
             ask = Ask(wanted.count, wanted.per_key, until, self._token(), waits)
             plan = Plan(read, ask)
@@ -117,6 +124,7 @@ class OrderedReceive:
                         for m, count, token in plan.taken]  # fmt: skip
             if not (plan.taken or plan.moved):
                 return []
+
         return []
 
     def _row(self, shard: Shard, wanted: Wanted, spent: Spent) -> tuple[KeyClaims | None, Window]:
@@ -133,7 +141,9 @@ class OrderedReceive:
         """Write a plan; return whether its messages are claimed."""
         if plan.short:
             self._tell(shard)
+
         if plan.taken or plan.moved:
+            # before the row: once its start is behind them, nobody else would find these messages
             for key, follower in plan.followed.items():
                 self._tables.keys_aside.follow(shard, plan.row.aside.name, key, follower)
             other = self._tables.key_claims.write(shard, plan.row, version)
@@ -141,6 +151,7 @@ class OrderedReceive:
                 self.rows.forget(shard, shared=True)
                 return _all_claimed(other, plan)
             self.rows.keep(shard, replace(plan.row, version=version + 1))
+
         if plan.quiet:
             self.rows.silence(shard, plan.last)
         return bool(plan.taken)

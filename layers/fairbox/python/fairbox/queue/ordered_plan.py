@@ -79,18 +79,21 @@ class Plan:
         self._of_key: dict[bytes, list[StoredMessage]] = defaultdict(list)
         for stored in read.window.messages:
             self._of_key[key_digest(stored)].append(stored)
+
         self.followed: dict[bytes, str] = {}
         self.short = False
         self.passed = 0
         self._kept: dict[bytes, KeyClaim] = {}
         self._freed: dict[bytes, KeyClaim] = {}
         self._again: list[_Candidate] = []
+
         self._sort_entries()
         self._ids = sum(1 + len(entry.run) + len(entry.acked) for entry in self._kept.values())
         self._claims: dict[bytes, list[StoredMessage]] = {}
         self._claim()
         self._fill()
         self.taken = sorted(self._issue(), key=lambda taken: taken[0].ref.id)
+
         self._went_on = False
         self.row = self._next_row()
         back = self.row.after < self._row.after
@@ -138,6 +141,7 @@ class Plan:
             for key, found in self._of_key.items()
             if key not in self._kept and key not in self._read.aside and not self._beside(key)
         ]
+
         for several in (self._again, fresh):
             several.sort(key=lambda one: one.stored.ref.id)
         half = (self._ask.wanted + 1) // 2
@@ -159,8 +163,10 @@ class Plan:
             if one.entry is None and (len(self._kept) >= MAX_ENTRIES or self._ids >= MAX_IDS):
                 self.short = True
                 continue
+
             count = 0 if one.entry is None else one.entry.count
             behind = self._follower(one) if one.entry is None else one.entry.next
+            # a key that an older shard still lists waits, until that shard is looked at again
             entry = KeyClaim(
                 one.key, one.stored.ref.id, "waiting", self._ask.waits.again, count, b"", behind
             )
@@ -173,6 +179,7 @@ class Plan:
                     count=count + 1,
                     token=self._ask.token,
                 )
+
             self._kept[one.key] = entry
             self._ids += one.entry is None
 
@@ -194,8 +201,10 @@ class Plan:
         for key, claimed in self._claims.items():
             entry = self._kept[key]
             more = min(room, self._ask.per_key - 1, MAX_IDS - self._ids)
+            # a message that has failed before comes alone
             if more <= 0 or entry.count > 1:
                 continue
+
             found = self._of_side(key) if self._beside(key) else self._of_key[key]
             if found[:1] != claimed:
                 continue  # between the first and those that were read others may lie
@@ -205,6 +214,7 @@ class Plan:
             if entry.follower in run:
                 behind = self._follower(_Candidate(claimed[-1], key))
                 self._kept[key] = replace(entry, run=run, follower=behind)
+
             self._ids += len(run)
             room -= len(run)
 
@@ -222,12 +232,14 @@ class Plan:
         self._keep_looking()
         if not self._kept and not self._row.aside.count:
             return KeyClaims(self._row.version)
+
         after = self._reach()
         for stored in self._window.messages:
             if stored.ref.id > after:
                 break
             self.passed += stored.ref.id > self._row.after
             self._follow(key_digest(stored), stored.ref.id)
+
         fresh = not self._window.after or not self._row.after
         since = self._read.now if fresh else self._row.since
         entries = tuple(self._kept.values())

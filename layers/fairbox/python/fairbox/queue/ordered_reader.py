@@ -71,6 +71,7 @@ class ShardReader:
             return False
         if any(not self._over(entry) for entry in _may_end(row, now)):
             return False
+
         page = self._tables.lanes.page(
             "ready", *shard, limit=1, after=quiet or HEAD, consistent=False
         )
@@ -88,6 +89,7 @@ class ShardReader:
         known = self._rows.fresh(shard)
         if known is not None and (known.after or shard in self._deep):
             return known, window
+
         if shard in self._deep:
             row = self._tables.key_claims.get(shard)
             spent.units += 1 + len(row.entries) // _ENTRIES_A_UNIT
@@ -97,6 +99,7 @@ class ShardReader:
             limit = wanted + _SPARE
             first = limit + 1 + (claimed if claimed <= limit else 0)
             row = self._page(shard, window, first, spent) or KeyClaims()
+
         row = row.aged(milliseconds(self._clock) - MARKED_MS)
         self._rows.keep(shard, row)
         return row, window
@@ -122,11 +125,13 @@ class ShardReader:
         else:
             self._deep.add(shard)
             window = Window(after=start, cursor=start)
+
         read = ShardRead(row, now, ended, window)
         self._fill(shard, read, wanted.count, spent)
         for entry in sides:
             read.sides[entry.key] = side = Window(before(entry.next), before(entry.next))
             self._page(shard, side, min(wanted.count, wanted.per_key) + _SIDE_SPARE, spent)
+
         self._find(shard, read)
         keys = {key_digest(m) for m in window.messages}
         read.aside = self._waiting.among(shard, row, keys)
@@ -164,10 +169,12 @@ class ShardReader:
             for i in dict.fromkeys(named)
             if i not in self._rows.deleted and not any(w.covers(i) for w in windows)
         ]
+
         if beyond:
             found, unreadable = self._tables.lanes.read(beyond)
             self._clear(found, unreadable)
             there |= {m.ref.id: m for m in found if m.gone is None}
+
         left = {
             i
             for entry in read.ended
@@ -182,6 +189,7 @@ class ShardReader:
             self._tables.lanes.delete_messages([there.pop(i) for i in sorted(left)])
             for window in windows:
                 window.messages = [m for m in window.messages if m.ref.id in there]
+
         read.there = there
 
     def _clear(

@@ -60,10 +60,12 @@ class OrderedSettlement:
         for shard, mine in _by_shard(receipts).items():
             left = self._change(shard, mine, lambda e, places: _acked(e, places, now))
             lost += self._not_acked(shard, left) if left else []
+
         done = [r.ref for r in receipts if r not in lost]
         if done:
             self._tables.lanes.delete_keys([message_key(ref) for ref in done])
             self._rows.delete([ref.id for ref in done])
+
         there = (
             {m.ref for m in self._tables.lanes.read([r.ref for r in lost])[0]} if lost else set()
         )
@@ -114,24 +116,29 @@ class OrderedSettlement:
         ref, shard = receipt.ref, _shard(receipt.ref)
         topic = self._tables.topic_cache.get(ref.topic)
         retry = topic.topic.retry if topic is not None else RetryPolicy()
+
         for _ in range(_CAS_TRIES):
             row = self._tables.key_claims.get(shard)
             entry = row.entry(ref.id)
             if entry is None or not entry.claimed_by(ref.id, receipt.token):
                 raise StaleReceipt([str(receipt)], [receipt.ref])
+
             now = milliseconds(self._clock)
+            # the entry counts the receives of its first message; those behind came but once
             count = entry.count if entry.id == ref.id else 1
             if dead or count >= retry.max_attempts:
                 reason = reason or "given back without a reason"
                 if self._bury(row, entry, ref, reason):
                     return
                 continue
+
             wait = retry.delay(count, self._rng) * 1000 if delay is None else delay
             lost = self._change(shard, [receipt], _waiting(now + round(wait)))
             if lost:
                 raise StaleReceipt([str(receipt)], [receipt.ref])
             self._remember(ref, count, now, reason)
             return
+
         raise Unavailable("update_item", "the shard is being changed by others")
 
     def _bury(self, row: KeyClaims, entry: KeyClaim, ref: MessageRef, reason: str) -> bool:
@@ -142,6 +149,7 @@ class OrderedSettlement:
         self._rows.forget(_shard(ref))
         if not found:  # cancelled or purged in the meantime: only the claim is left
             return self._tables.key_claims.write(_shard(ref), changed, row.version) is None
+
         dead = dying(found[0], entry.receives_of(ref.id), now, reason)
         if not self._tables.key_claims.write_with(
             self._tables.claims.save_action(dead, found[0]), _shard(ref), changed, row.version
@@ -169,6 +177,7 @@ class OrderedSettlement:
         """Change the entries that receipts hold, in one write; return those that hold none."""
         known = self._rows.take(shard)
         row = known or self._tables.key_claims.get(shard)
+
         for attempt in range(_CAS_TRIES):
             changed, lost = _changed(row, receipts, change)
             if known is not None and lost:
@@ -176,6 +185,7 @@ class OrderedSettlement:
                 continue
             if len(lost) == len(receipts):
                 return lost
+
             other = self._tables.key_claims.write(shard, changed, row.version)
             if other is None:
                 self._rows.keep(shard, replace(changed, version=row.version + 1))
@@ -184,6 +194,7 @@ class OrderedSettlement:
                 return lost  # ours stands, its answer was lost, and others wrote since
             known, row = None, other
             self._clock.sleep(self._rng.random() * min(0.2, 0.005 * 2.0**attempt))
+
         raise Unavailable("update_item", "the shard is being changed by others")
 
 
@@ -200,6 +211,7 @@ def _changed(
             lost.append(receipt)
         else:
             valid[entry][entry.claimed.index(receipt.ref.id)] = receipt
+
     after: dict[KeyClaim, KeyClaim] = {}
     for entry, mine in valid.items():
         after[entry], done = change(entry, sorted(mine))

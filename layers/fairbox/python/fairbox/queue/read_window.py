@@ -130,9 +130,11 @@ class LaneReader:
         if window.upto is not None and window.cursor >= window.upto:
             window.ended = True
             return []
+
         limit = room.items(PAGE if whole else ask.wanted + SPARE, spare=spare)
         if limit <= 0:
             return None
+
         now = milliseconds(self._clock)
         found = self._tables.lanes.page(
             window.lane,
@@ -141,13 +143,16 @@ class LaneReader:
             after=window.cursor or None,
             until_due=now + RECEIVES_CHECK_MS if window.lane == "later" else None,
             upto=window.upto,
+            # half the price: claims are conditional, and the next receive finds what is missed
             consistent=False,
         )
+
         rows = 0 if window.cursor else 1  # the shard's row, at the head
         room.spend(rows + len(found.messages) + len(found.unreadable))
         for item in found.unreadable:
             Burials(self._tables).bury_raw(item, "unreadable")
         finish_marked(self._tables, [m for m in found.messages if m.gone])
+
         free = []
         for stored in found.messages:
             if stored.gone or self._exhausted(stored, ask, now):
@@ -155,6 +160,7 @@ class LaneReader:
             window.seen.append(stored)
             if stored.claimed_until(now) is None and (stored.ref.due or 0) <= now:
                 free.append(stored)
+
         window.cursor = found.last or window.cursor
         window.ended = found.last is None
         return free
@@ -194,8 +200,10 @@ def passed(
         if stored.ref.id > hint.after:
             # a check has read all segments up to `checked`
             passed.append(ClaimEnd(stored.ref.id, max(until, hint.checked + 1)))
+
     if len(passed) < MOVE_OVER:
         return None
+
     segments = segments_of(passed, hint.after)
     checks = [
         hint.next_check or now,

@@ -108,19 +108,23 @@ class Reclaim:
         run = _Run(ask, room, now, reading=reading)
         if not hint.check_due(now):
             return run.taken, self._scan_on(run, hint)
+
         scans = ask.shard in self._scans or hint.scan_due(now)
         scan_at = now + _SCAN_LEASE_MS if scans else hint.scan_at
         leased = replace(hint, next_check=now + _LEASE_MS, scan_at=scan_at)
         there = self._tables.hints.move(HintMove(ask.shard, hint, leased))
         if there is not None:
+            # others have changed the hint, and may be checking now: a scan begins anew
             self._scans.pop(ask.shard, None)
             return [], there
+
         steps = [self._segments, self._later]
         if self._rng.randrange(2):  # neither starves the other
             steps.reverse()
         after = leased
         for step in steps:
             after = step(run, hint, after)
+
         if scans:
             after = self._scan(run, after)
         return run.taken, self._end(run, leased, after)
@@ -141,6 +145,7 @@ class Reclaim:
         """Read the stretches whose claims have ended; return the hint with what was checked."""
         if hint.next_check is None:
             return replace(after, checked=run.now - 1)  # nobody has filed anything yet
+
         # a time in the future was written under another clock
         ahead = hint.checked > run.now + MAX_CHECK_AHEAD_MS
         checked = run.now - MAX_CHECK_AHEAD_MS if ahead else hint.checked
@@ -154,8 +159,10 @@ class Reclaim:
             # those behind may end at the same time
             if ended[0].end < last:
                 ended = [segment for segment in ended if segment.end < last]
+
         if not ended:
             return after
+
         checked = max(segment.end for segment in ended)
         stretches = [
             stretch
@@ -164,6 +171,7 @@ class Reclaim:
         ]
         for stretch in stretches:
             self._read(run, stretch, checked)
+
         return replace(after, checked=checked)
 
     def _read(self, run: _Run, stretch: Segment, checked: int) -> None:
@@ -171,6 +179,7 @@ class Reclaim:
         window = Window(stretch.lane, cursor=stretch.after, upto=stretch.last)
         again = max(run.now, checked + 1)
         passed: list[ClaimEnd] = []
+
         while run.wanted > 0 and not window.ended:
             known = len(window.seen)
             free = self._reader.read(window, run.ask, run.room)
@@ -180,6 +189,7 @@ class Reclaim:
             for stored in window.seen[known:]:
                 until = ends.get(stored.ref) or stored.claimed_until(run.now) or again
                 passed.append(ClaimEnd(_key(stored), max(until, again)))
+
         run.filed += segments_of(passed, stretch.after)
         if not window.ended:
             run.filed.append(Segment(again, window.cursor, stretch.last))
@@ -189,16 +199,19 @@ class Reclaim:
         if run.wanted <= 0:
             run.next.append(run.now)  # a receive that finds nothing else must not miss them
             return after
+
         # a place in the future was written under another clock
         start = hint.later if hint.later < due_sk(run.now) else ""
         reading = run.reading
         window = Window("later", cursor=max(start, reading.later))
         returns = [reading.later_ends] if reading.later_ends else []
         run.next += returns
+
         free = self._reader.read(window, run.ask, run.room)
         if free is None:
             run.next.append(run.now)
             return after
+
         ends = self._claim(run, free)
         passed: list[ClaimEnd] = []
         for stored in window.seen:
@@ -207,22 +220,26 @@ class Reclaim:
             if until is None or not settled:
                 break
             passed.append(ClaimEnd(_key(stored), max(until, hint.checked + 1)))
+
         # the hint passes nothing that this check has not seen
         passes = len(passed) >= MOVE_OVER and reading.later <= start
         if passes:
             run.filed += segments_of(passed, start)
             after = replace(after, later=passed[-1].key)
+
         times = [
             ends.get(stored.ref) or stored.claimed_until(run.now) or stored.ref.due or 0
             for stored in window.seen[len(passed) if passes else 0 :]
         ]
         run.next += times
+
         reading.later, reading.later_ends = "", 0
         if not window.ended:
             # the next visit of this receive goes on here, and remembers when to come back
             reading.later = window.cursor
             reading.later_ends = min([*times, *returns], default=0)
             run.next.append(run.now)
+
         return after
 
     def _scan(self, run: _Run, after: Hint) -> Hint:
@@ -235,6 +252,7 @@ class Reclaim:
         begun, place = self._scans.pop(shard, ("ready", ""))
         spare = run.room.all * (1 - _SCAN_SHARE)
         lanes: tuple[tuple[OpenLane, str], ...] = (("ready", after.after), ("later", after.later))
+
         for lane, upto in lanes:
             if not upto or (lane, begun) == ("ready", "later"):
                 continue
@@ -243,10 +261,12 @@ class Reclaim:
                 cursor = window.cursor
                 free = self._reader.read(window, run.ask, run.room, spare=spare)
                 ends = self._claim(run, free or [])
+                # they lie before the hint: without segments only the next scan would find them
                 run.filed += [segment_of(m.ref, ends[m.ref]) for m in free or [] if m.ref in ends]
                 if free is None or any(m.ref not in ends for m in free):
                     self._scans[shard] = lane, cursor
                     return after
+
         return replace(after, scan_at=run.now + RECEIVES_CHECK_MS)
 
     def _claim(self, run: _Run, free: Sequence[StoredMessage]) -> dict[MessageRef, int]:
@@ -266,11 +286,13 @@ class Reclaim:
             if run.taken:
                 return leased  # when the lease ends, the same segments are read again
             raise
+
         times = [segment.end for segment in run.filed] + run.next
         called = [time for time in times if time <= run.now + 1]
         soonest = run.now if called else run.now + _APART_MS
         bound = max(soonest, min([*times, run.now + RECEIVES_CHECK_MS]))
         after = replace(after, next_check=bound)
+
         before = leased
         for _ in range(_TRIES):
             there = self._tables.hints.move(HintMove(shard, before, after))
@@ -287,6 +309,7 @@ class Reclaim:
             later = after.later if there.later == leased.later else there.later
             before = there
             after = replace(after, after=there.after, next_check=next_check, later=later)
+
         # others kept moving the hint: they check soon, and read the same segments again
         topic, epoch, number = shard
         self._tables.hints.lower_checks(topic, epoch, {number: bound})

@@ -81,9 +81,11 @@ class ShardRotation:
         if start is None or start >= len(shards):
             start = self._rng.randrange(len(shards)) if start is None else 0
             self._next[name] = start
+
         turned = [*shards[start:], *shards[:start]]
         if left is not None:
             turned = [place for place in turned if place in left]
+
         epoch, first = turned[0]
         row = group_of(first)
         same = takewhile(lambda place: (place[0], group_of(place[1])) == (epoch, row), turned)

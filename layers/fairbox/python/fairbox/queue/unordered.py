@@ -67,7 +67,7 @@ class UnorderedReceive:
 
     Args:
         tables: the tables.
-        copies: hint rows of this process.
+        hints: hint rows of this process.
         clock, rng: time, tokens and turns.
     """
 
@@ -167,6 +167,7 @@ class UnorderedReceive:
             scans = self._reclaim.scans(shard) and visit.reading.scans < SCANS
             visit.reading.scans += scans
             visit.ended = not scans and not hint.check_due(milliseconds(self._clock))
+
         return self._from_ahead(visit, hint) or self._from_hint(visit, hint)
 
     def _from_ahead(self, visit: _Visit, hint: Hint) -> list[Taken]:
@@ -183,6 +184,7 @@ class UnorderedReceive:
         if reading.ahead is None or reading.ahead <= hint.after:
             reading.ahead = reading.upto = None
             return []
+
         window = Window("ready", cursor=reading.ahead)
         taken = self._from_window(visit, window, None)
         reading.ahead = None if window.ended else window.cursor

@@ -31,7 +31,7 @@ class UnorderedSettlement:
 
     Args:
         tables: the tables.
-        copies: cached hint rows: messages given back are found at once.
+        hints: cached hint rows: messages given back are found at once.
         clock, rng: time, and jitter of back-off.
     """
 
@@ -54,6 +54,7 @@ class UnorderedSettlement:
             found = self._tables.lanes.read([r.ref for r in late])[0]
             tokens = {m.ref: m.claim.token for m in found if m.claim is not None}
             lost = [r for r in late if tokens.get(r.ref) != r.token]
+
         valid = [r for r in receipts if r not in lost]
         return lost + (self._tables.claims.delete(valid) if valid else [])
 
@@ -113,6 +114,7 @@ class UnorderedSettlement:
         if after is None:
             raise Unavailable("update_item", "the message is being changed by others")
         if after.gone:
+            # by its mark it is dead: if the move fails, whoever reads it next finishes it
             bury_marked(self._tables, after)
         elif after.claim is not None:
             self.come_back([receipt.ref], after.claim.until)

@@ -49,6 +49,7 @@ class WaitingKeys:
         now = milliseconds(self._clock)
         if row.aside.count and row.aside.next_check <= now and len(row.entries) < MAX_ENTRIES:
             return self._recall(shard, row, now)
+
         for _ in range(_MOVES):
             waiting = [entry for entry in row.entries if _may_go(entry, now)]
             if len(waiting) <= _IN_ROW:
@@ -113,6 +114,7 @@ class WaitingKeys:
             aside = KeysAside(next_check=entries[0].until, name=name)
         next_check = min(aside.next_check, entries[0].until)
         aside = KeysAside(aside.count + len(entries), next_check, aside.name, aside.moves + 1)
+
         gone = {entry.key for entry in entries}
         stay = tuple(entry for entry in row.entries if entry.key not in gone)
         changed = replace(row, entries=stay, aside=aside)

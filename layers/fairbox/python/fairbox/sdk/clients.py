@@ -129,6 +129,7 @@ def make_client(
     config = client_config(deadline)
     if read_timeout is not None:
         config = config.merge(Config(read_timeout=read_timeout))
+
     try:
         with gc_paused():
             client = boto3.client(  # type: ignore[call-overload]

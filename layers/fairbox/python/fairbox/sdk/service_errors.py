@@ -63,6 +63,7 @@ def service_error(
     name = getattr(error, "operation_name", operation)
     action = f"{service}:{name}" if service else operation
     operation = operation or name
+
     if isinstance(error, ClientError):
         code, message = code_of(error), error.response["Error"].get("Message", "")
         detail = f"{code}: {message}" if message else code
@@ -70,6 +71,7 @@ def service_error(
             return _not_allowed(action, detail)
         passing = answer_is_passing(error)
         return Unavailable(operation, detail, "same_token" if passing else "never")
+
     detail = f"{type(error).__name__}: {error}"
     if isinstance(error, _WITHOUT_CREDENTIALS):
         return NotAllowed(action, detail)

@@ -44,7 +44,10 @@ class SmokeResources:
         sqs = self._client("sqs")
         full = f"{self._prefix}{name}"
         url = str(self._call("CreateQueue", lambda: sqs.create_queue(QueueName=full))["QueueUrl"])
+        # noted at once: it is removed whatever fails after this
         self._undo.append((url, lambda: sqs.delete_queue(QueueUrl=url)))
+
+        # only services of this account may send to it
         services = ["sns.amazonaws.com", "events.amazonaws.com"]
         arn = self.queue_arn(url)
         statement = {
@@ -55,6 +58,7 @@ class SmokeResources:
             "Resource": arn,
             "Condition": {"StringEquals": {"aws:SourceAccount": arn.split(":")[4]}},
         }
+
         policy = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
         attributes = {"Policy": policy}
         self._call(
@@ -79,6 +83,7 @@ class SmokeResources:
         full = f"{self._prefix}{name}"
         arn = str(self._call("CreateTopic", lambda: sns.create_topic(Name=full))["TopicArn"])
         self._undo.append((full, lambda: sns.delete_topic(TopicArn=arn)))
+
         self._call(
             "Subscribe",
             lambda: sns.subscribe(
@@ -88,6 +93,7 @@ class SmokeResources:
                 Attributes={"RawMessageDelivery": "true"},
             ),
         )
+
         return arn
 
     def bus(self, name: str, queue_arn: str) -> str:
@@ -98,16 +104,20 @@ class SmokeResources:
             self._call("CreateEventBus", lambda: events.create_event_bus(Name=full))["EventBusArn"]
         )
         self._undo.append((full, lambda: events.delete_event_bus(Name=full)))
+
         account = arn.split(":")[4]
         rule = {"Name": full, "EventBusName": full}
+        # a rule needs a pattern: this one fits every event
         pattern = json.dumps({"account": [account]})
         self._call("PutRule", lambda: events.put_rule(**rule, EventPattern=pattern))
         self._undo.append((f"{full} (rule)", lambda: events.delete_rule(**rule)))
+
         target = {"Rule": full, "EventBusName": full}
         self._call(
             "PutTargets",
             lambda: events.put_targets(**target, Targets=[{"Id": "queue", "Arn": queue_arn}]),
         )
+        # undone in reverse: a rule with targets cannot be deleted, nor a bus with rules
         self._undo.append(
             (f"{full} (target)", lambda: events.remove_targets(**target, Ids=["queue"]))
         )
@@ -119,6 +129,7 @@ class SmokeResources:
         full = f"{self._prefix}{name}"
         self._call("CreateStream", lambda: kinesis.create_stream(StreamName=full, ShardCount=1))
         self._undo.append((full, lambda: kinesis.delete_stream(StreamName=full)))
+
         end = self._clock.now() + _STREAM_SECONDS
         while self._clock.now() < end:
             summary = self._call(
@@ -128,6 +139,7 @@ class SmokeResources:
             if summary["StreamStatus"] == "ACTIVE":
                 return str(summary["StreamARN"])
             self._clock.sleep(1)
+
         raise Unavailable("CreateStream", f"the stream is not active after {_STREAM_SECONDS} s")
 
     def received(self, url: str) -> list[str]:

@@ -94,6 +94,7 @@ class Smoke:
             try:
                 address = self._destination(kind)
             except FairboxError as error:
+                # the other kinds are tried all the same
                 yield Step(kind, "failed", None, str(error))
                 continue
             if address is None:
@@ -101,9 +102,12 @@ class Smoke:
                 yield Step(kind, "not tried", None, f"{option} is not given")
             else:
                 destinations[kind] = address
+
         sqs = f"sqs:{self._url}"
+        # a queue that is made later: until then, messages for it fail
         late = self._url.replace(f"{self._run}-arrived", f"{self._run}-late")
         self._subscribe({**destinations, "batch": sqs, "delayed": sqs, "dead": f"sqs:{late}"})
+
         waiting = [
             *(self._sent(kind) for kind in destinations),
             self._delayed(),
@@ -127,6 +131,7 @@ class Smoke:
                     waiting.remove(one)
                     yield Step(one.name, "ok", round(self._clock.now() - one.since, 1))
             self._clock.sleep(_POLL_SECONDS)
+
         for one in waiting:
             detail = errors.get(one.name) or one.why_not()
             yield Step(one.name, "failed", None, f"not seen after {self._seconds:g} s: {detail}")

@@ -210,6 +210,7 @@ def _item_of_items(record: FailedItems | Child) -> Item:
             | {CHILD: {"S": record.child}}
             | _numbers({EXPIRES_AT: record.expires})
         )
+
     reasons = [{"L": [{"N": str(i)}, {"S": text}]} for i, text in record.reasons]
     return (
         failed_key(record.batch, record.group)
@@ -242,6 +243,7 @@ def _leaf_item(leaf: Leaf) -> Item:
             }
         )
     )
+
     if leaf.request is not None:
         item[WRITER] = {"S": leaf.request}
     return item
@@ -268,6 +270,7 @@ def _root_item(root: Root) -> Item:
             }
         )
     )
+
     texts = {
         MESSAGE: root.message,
         PARENT_ITEM: root.parent_item,
@@ -279,12 +282,16 @@ def _root_item(root: Root) -> Item:
     for name, text in texts.items():
         if text is not None:
             item[name] = {"S": text}
+
     if root.told:
         item[NOTIFIED] = {"BOOL": True}
     if root.death_told:
         item[DEATH_TOLD] = {"BOOL": True}
+
+    # the index lists an item only with both of its keys: an erased root has neither
     if root.next_check is not None:
         item[BUCKET] = {"S": bucket_value(root.state, bucket_of(root.batch))}
+
     return item
 
 
@@ -304,9 +311,11 @@ def read_record(item: Mapping[str, Any]) -> Record | Metadata:
         Unreadable: it is not what the codec writes; NewerVersion: a newer release does.
     """
     unknown: Unknown = ()
+    # the ordinary item has neither a version nor unknown attributes
     if not item.keys() <= _WRITTEN:
         check_version(item)
         unknown = unknown_of(item, _KNOWN)
+
     try:
         pk, sk = item[PK]["S"], item[SK]["S"]
         if sk == ROOT_SK:
@@ -315,12 +324,14 @@ def read_record(item: Mapping[str, Any]) -> Record | Metadata:
             return Metadata(pk, json.loads(item[METADATA]["S"]))
         if sk.startswith(REQUEST_PREFIX):
             return _read_request(pk, sk, item, unknown)
+
         batch, _, ordinal = pk.partition("#")
         found = _read_below(batch, ordinal, sk, item, unknown)
         if found is not None:
             return found
     except NOT_OURS as error:
         raise Unreadable(key_text(item), f"{type(error).__name__}: {error}") from error
+
     raise Unreadable(key_text(item), f"no item of a batch has the sort key {sk!r}")
 
 
@@ -367,6 +378,7 @@ def _read_root(batch: str, item: Mapping[str, Any], unknown: Unknown) -> Root:
     state: State = item[STATE]["S"]
     if state not in get_args(State):
         raise ValueError("no state of a batch")
+
     return Root(
         batch,
         state,
@@ -465,6 +477,7 @@ def emptied(image: Mapping[str, Any]) -> Emptied | str | None:
     """
     if NEEDS in image:
         check_version(image)
+
     # by attributes alone: in a record the bits are base64
     try:
         pk, sk = image[PK]["S"], image[SK]["S"]
@@ -473,6 +486,7 @@ def emptied(image: Mapping[str, Any]) -> Emptied | str | None:
             return LeafKey(batch, int(ordinal))
         if sk == NODE_SK and _n(image, COUNT) == 0:
             return NodeKey(batch, int(ordinal[1:]))
+
         is_root = sk == ROOT_SK
         unnotified = is_root and PARENT_ITEM in image and NOTIFIED not in image
         ended = unnotified and image[STATE]["S"] in ENDED
@@ -480,6 +494,7 @@ def emptied(image: Mapping[str, Any]) -> Emptied | str | None:
         ended = ended or (unfenced and image[STATE]["S"] in FENCED)
     except NOT_OURS as error:
         raise Unreadable(key_text(image), f"{type(error).__name__}: {error}") from error
+
     return pk if ended else None
 
 

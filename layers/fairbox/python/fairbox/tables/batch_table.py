@@ -153,6 +153,7 @@ class BatchTable:
             },
         ):
             found += cast("list[Request]", codec.read_records(page["Items"]))
+
         return found
 
     def metadata(self, batch: str) -> Mapping[str, object]:
@@ -168,6 +169,7 @@ class BatchTable:
         One change alone is a plain write, at half the units of a transaction.
         """
         made = [self._action(change) for change in changes]
+
         try:
             if len(made) == 1 and not actions:
                 self._calls.call("put_item", **made[0]["Put"])
@@ -176,10 +178,12 @@ class BatchTable:
         except ConditionFailed as failed:
             return Refusal([_record(failed.old)])
         except TransactionCancelled as cancelled:
+            # reasons are in the order of the actions: those of the changes come first
             reasons = cancelled.reasons
             records = [_record(old) for _, old in reasons[: len(made)]]
             return Refusal(records, reasons[len(made) :])
         except Unavailable as error:
+            # transactions of others were in the way to the last try: no old image comes back
             if not _conflict(error):
                 raise
             return Refusal([None] * len(made))
@@ -191,6 +195,7 @@ class BatchTable:
             check = {"TableName": self._table} | _still_writing()
             check["Key"] = codec.request_key(request.batch, request.digest)
             return {"ConditionCheck": check}
+
         put: dict[str, Any] = {"TableName": self._table, "Item": codec.item_of(change.new)}
         if not change.plain:
             put |= self.condition(change) | {"ReturnValuesOnConditionCheckFailure": "ALL_OLD"}
@@ -203,14 +208,19 @@ class BatchTable:
                 "ConditionExpression": "attribute_not_exists(#pk)",
                 "ExpressionAttributeNames": {"#pk": PK},
             }
+
+        # a request has no version: it changes once, from writing to done
         if isinstance(change.old, Request):
             return _still_writing()
+
+        # nor has this record: it may be replaced while it names the same nested batch
         if isinstance(change.old, Child):
             return {
                 "ConditionExpression": "#ch = :ch",
                 "ExpressionAttributeNames": {"#ch": codec.CHILD},
                 "ExpressionAttributeValues": {":ch": {"S": change.old.child}},
             }
+
         return {
             "ConditionExpression": "#v = :v",
             "ExpressionAttributeNames": {"#v": codec.VERSION},
@@ -237,6 +247,7 @@ class BatchTable:
         keys += [codec.failed_key(batch, group) for group in groups] if failed else []
         keys += [codec.node_key(batch, node) for node in nodes]
         keys += [codec.meta_key(batch)] if metadata else []
+
         deletes = [{"DeleteRequest": {"Key": key}} for key in keys]
         if deletes and self._calls.batch_write(self._table, deletes):
             raise Throttled("batch_write_item")
@@ -264,6 +275,7 @@ class BatchTable:
             condition += " AND #x <= :x"
             values[":x"] = {"N": str(until)}
             names["#x"] = codec.NEXT_CHECK
+
         for page in self._calls.pages(
             "query",
             TableName=self._table,

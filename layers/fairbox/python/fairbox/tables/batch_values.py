@@ -182,6 +182,7 @@ class FailedItems:
         """
         text = reason.encode(errors="replace")[:REASON_BYTES].decode(errors="ignore")
         reasons = tuple((index, text) for index in bits(items)) if reason else ()
+
         if there is None:
             return cls(leaf.batch, leaf.group, items, leaf.size, reasons[-REASONS:])
         return replace(
@@ -224,6 +225,7 @@ class Node:
         gone, failed, settled = _finished(self.bits, leaves)
         if not gone:
             return None
+
         return replace(
             self,
             bits=self.bits & ~gone,
@@ -329,6 +331,7 @@ class Root:
         gone, failed, settled = _finished(self.bits, children)
         if not gone:
             return None
+
         return replace(
             self,
             bits=self.bits & ~gone,
@@ -346,7 +349,7 @@ class Root:
             failed=self.failed - failed,
             settled=self.settled - settled,
             version=self.version + 1,
-            retry_until=None,
+            retry_until=None,  # the wait begins anew when nothing is pending again
         )
 
 
@@ -362,6 +365,7 @@ def _finished(field: int, children: Iterable[Leaf | Node]) -> tuple[int, int, in
     gone = failed = settled = 0
     for child in children:
         bit, done = _in_parent(child)
+        # a child without its bit is counted already: a repetition finds it again
         if field & bit and not (child.count if isinstance(child, Leaf) else child.bits):
             gone, failed, settled = gone | bit, failed + child.failed, settled + done
     return gone, failed, settled

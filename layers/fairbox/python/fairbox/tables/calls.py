@@ -139,9 +139,11 @@ class Calls:
         if operation == "transact_write_items" and "ClientRequestToken" not in arguments:
             # one token for all tries: what was applied without an answer is not applied again
             arguments["ClientRequestToken"] = str(uuid.UUID(int=self.rng.getrandbits(128)))
+
         if out_of_time():
             raise Unavailable(operation, NO_TIME)
         end = min(self.clock.now() + BUDGET_SECONDS, _UNTIL.get())
+
         for attempt in range(1, TRIES + 1):
             try:
                 answer: dict[str, Any] = getattr(self.client, operation)(**arguments)
@@ -149,11 +151,13 @@ class Calls:
                 late = self.clock.now() >= end or out_of_time()
                 if not late and attempt < TRIES and _repeatable(error):
                     self.back_off(attempt)
+                    # the pause may have used up the time
                     if not out_of_time():
                         continue
                 raise self._translated(operation, arguments, error) from error
             else:
                 return answer
+
         raise AssertionError  # the last try returned or raised
 
     def transact(self, actions: Sequence[Mapping[str, Any]]) -> None:
@@ -184,6 +188,7 @@ class Calls:
     ) -> FairboxError:
         if isinstance(error, ParamValidationError):
             return _malformed(operation, error)
+
         if isinstance(error, ClientError):
             if code_of(error) == "ResourceNotFoundException":
                 return UnknownTable(_tables_of(arguments), self.region or "", self._account)
@@ -268,6 +273,7 @@ class Calls:
             unprocessed: list[dict[str, Any]] = []
             for start in range(0, len(waiting), 25):
                 chunk = waiting[start : start + 25]
+                # the first chunk always has its try; the others count as not written
                 if start and self.out_of_time:
                     return unprocessed + waiting[start:]
                 try:
@@ -275,9 +281,11 @@ class Calls:
                 except (Throttled, Unavailable):
                     return unprocessed + waiting[start:]
                 unprocessed += answer.get("UnprocessedItems", {}).get(table, [])
+
             if not unprocessed:
                 return []
             waiting = unprocessed
+
         return waiting
 
     def batch_get(
@@ -307,6 +315,7 @@ class Calls:
                 "ProjectionExpression": ", ".join(names),
                 "ExpressionAttributeNames": names,
             }
+
         waiting = list(keys)
         for _ in self.tries():
             unprocessed: list[dict[str, Any]] = []
@@ -315,9 +324,11 @@ class Calls:
                 answer = self.call("batch_get_item", RequestItems={table: page})
                 found += answer.get("Responses", {}).get(table, [])
                 unprocessed += answer.get("UnprocessedKeys", {}).get(table, {}).get("Keys", [])
+
             if not unprocessed:
                 return found
             waiting = unprocessed
+
         raise Throttled("batch_get_item")
 
 
@@ -331,6 +342,7 @@ def _repeatable(error: ClientError | BotoCoreError) -> bool:
     if isinstance(error, BotoCoreError):
         return isinstance(error, HTTPClientError | BotoConnectionError)
     if code_of(error) == _CANCELLED:
+        # a condition that did not hold would refuse it again, whatever else was in the way
         codes = {code for code, _ in _reasons(error)} - {"None"}
         return bool(codes) and codes <= _CONFLICT
     return answer_is_passing(error)
@@ -342,6 +354,7 @@ def _refused(operation: str, error: ClientError) -> FairboxError | None:
     code = code_of(error)
     if code in _THROTTLED:
         return Throttled(operation)
+
     match code:
         case "ConditionalCheckFailedException":
             return ConditionFailed(operation, response.get("Item", {}))
@@ -351,13 +364,16 @@ def _refused(operation: str, error: ClientError) -> FairboxError | None:
             return ItemTooLarge(operation)
         case "ValidationException":
             return MalformedRequest(operation, "", _SAYS + response["Error"].get("Message", ""))
+
     return None
 
 
 def _cancelled(operation: str, error: ClientError) -> FairboxError:
+    # conflicts and throttling to the last try: none of the caller's conditions failed
     if _repeatable(error):
         throttled = {c for c, _ in _reasons(error)} - {"None", "TransactionConflict"}
         return Throttled(operation) if throttled else Unavailable(operation, "conflicts")
+
     response: Any = error.response
     for n, reason in enumerate(response.get("CancellationReasons", [])):
         if reason.get("Code") == _INVALID:
@@ -365,11 +381,13 @@ def _cancelled(operation: str, error: ClientError) -> FairboxError:
             if _over_size(reason):
                 return ItemTooLarge(action)
             return MalformedRequest(operation, action, _SAYS + reason.get("Message", ""))
+
     return TransactionCancelled(_reasons(error))
 
 
 def _malformed(operation: str, error: ParamValidationError) -> FairboxError:
     """Return the first thing that botocore's report names, without its value: it may be secret."""
+    # `actions[n]`, as of a cancelled transaction: callers find their own item by the number
     report = str(error).replace("TransactItems", "actions", 1)
     if found := _OF_TYPE.search(report):
         typed = "; values are typed, such as {'S': 'text'}" if found["path"].count(".") > 1 else ""
@@ -381,6 +399,7 @@ def _malformed(operation: str, error: ParamValidationError) -> FairboxError:
         expected = f"the field {found['name']!r}"
     else:
         return MalformedRequest(operation, "", "a request that DynamoDB's API takes")
+
     return MalformedRequest(operation, found["path"], expected)
 
 

@@ -48,9 +48,11 @@ def status_value(status: SubscriptionStatus) -> dict[str, Any] | None:
             CIRCUIT_SINCE: number(status.since),
             CIRCUIT_REASON: {"S": status.reason},
         }
+
     if status.paused_at is not None:
         fields[PAUSED_AT] = number(status.paused_at)
         fields[PAUSE_REASON] = {"S": status.pause_reason}
+
     return {"M": fields} if fields else None
 
 
@@ -80,14 +82,18 @@ def read_status(item: Mapping[str, Any]) -> SubscriptionStatus:
 def _read(item: Mapping[str, Any]) -> SubscriptionStatus:
     version = int(item[STANDING_VERSION]["N"])
     fields = item.get(STANDING, {"M": {}})["M"]
+
     paused_at = fields.get(PAUSED_AT)
     pause_reason = fields.get(PAUSE_REASON, {"S": ""})["S"]
     paused = None if paused_at is None else int(paused_at["N"])
+
     if CIRCUIT not in fields:
         return SubscriptionStatus(paused_at=paused, pause_reason=pause_reason, version=version)
+
     circuit: CircuitState = fields[CIRCUIT]["S"]
     if circuit not in get_args(CircuitState):
         raise ValueError("no state of a circuit")
+
     return SubscriptionStatus(
         circuit=circuit,
         until=int(fields[CIRCUIT_UNTIL]["N"]),
@@ -147,6 +153,7 @@ class CircuitRows:
             The status now: `after`, or the one that somebody else wrote. None: it was removed.
         """
         update = self._update(topic, name, after, before)
+
         try:
             if announce:
                 bump = change_update(self._table, ANNOUNCED, topic, self._changes())
@@ -157,9 +164,11 @@ class CircuitRows:
         except ConditionFailed as failed:
             old: Mapping[str, Any] = failed.old
         except TransactionCancelled as cancelled:
+            # the count of the change has no condition: only the row can have refused
             old = cancelled.reasons[0][1]
         else:
             return after
+
         # ours, when the answer to an earlier try was lost: it reads as `after` does
         return read_status(old) if old else None
 
@@ -182,12 +191,14 @@ class CircuitRows:
             the tokens are theirs, or ours if an answer was lost; nobody takes them twice.
         """
         unspent = "attribute_not_exists(#s)" if before == 0 else "#s = :was"
+
         try:
             self._calls.call(
                 "update_item",
                 TableName=self._table,
                 Key=subscription_key(topic, name),
                 UpdateExpression="SET #s = :s",
+                # an update makes a missing item: a removed subscription must not come back
                 ConditionExpression=f"attribute_exists(#d) AND {unspent}",
                 ExpressionAttributeNames={"#s": SPENT, "#d": DESTINATION},
                 ExpressionAttributeValues={
@@ -198,6 +209,7 @@ class CircuitRows:
             )
         except ConditionFailed as failed:
             return read_spent(failed.old)
+
         return None
 
     def _update(
@@ -207,15 +219,18 @@ class CircuitRows:
         values = {":v": number(after.version)}
         if value is not None:
             values[":s"] = value
+
         unchanged = "attribute_not_exists(#v)"
         if before.version:
             unchanged = "#v = :was"
             values[":was"] = number(before.version)
+
         return {
             "TableName": self._table,
             "Key": subscription_key(topic, name),
             "UpdateExpression": f"SET #v = :v{'' if value is None else ', #s = :s'}"
             + (" REMOVE #s" if value is None else ""),
+            # an update makes a missing item: a removed subscription must not come back
             "ConditionExpression": f"attribute_exists(#d) AND {unchanged}",
             "ExpressionAttributeNames": {
                 "#v": STANDING_VERSION,

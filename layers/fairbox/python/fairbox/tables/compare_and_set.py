@@ -36,11 +36,14 @@ def versioned_update(
             sets.append(f"#h{n} = :h{n}")
             expected[f":h{n}"] = values[name]
         else:
+            # attributes without a value are not written: an old one would stay as if it were new
             removes.append(f"#h{n}")
+
     condition = "attribute_not_exists(#v)"
     if version:
         condition = "#v = :was"
         expected[":was"] = number(version)
+
     update = f"SET {', '.join(sets)}"
     return {
         "TableName": table,

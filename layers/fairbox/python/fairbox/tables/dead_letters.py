@@ -106,6 +106,7 @@ def _read_dead(item: Mapping[str, Any]) -> DeadLetter:
     _, topic, epoch, shard = parse_lane_pk(item[PK]["S"])
     reason = item.get(REASON, {"S": ""})["S"]
     raw = item.get(RAW, {"S": ""})["S"]
+
     stored, newer = None, False
     if not raw:
         try:
@@ -114,6 +115,8 @@ def _read_dead(item: Mapping[str, Any]) -> DeadLetter:
             newer, reason = True, reason or error.reason
         except Unreadable as error:
             reason = reason or error.reason
+
+    # letters that cannot be read are listed too, so that operators can purge them by name
     return DeadLetter(
         topic=topic,
         epoch=epoch,
@@ -185,10 +188,12 @@ class DeadLane:
         fields = {f"#f{n}": name for n, name in enumerate(item)} | {"#h": HOLDER}
         values = {f":f{n}": value for n, value in enumerate(item.values())}
         sets = ", ".join(f"#f{n} = :f{n}" for n in range(len(item)))
+
         return {
             "TableName": self.table,
             "Key": item_key,
             # who holds it has not seen this death, so its receipt is stale
+            # a repetition, or a death for another subscription, keeps the time of the first
             "UpdateExpression": f"SET {sets}, #a = if_not_exists(#a, :a) ADD #p :p REMOVE #h",
             "ExpressionAttributeNames": fields | {"#p": PENDING, "#a": DIED_AT},
             "ExpressionAttributeValues": values
@@ -201,6 +206,7 @@ class DeadLane:
 
     def bury_raw(self, item: Mapping[str, Any], reason: str) -> None:
         """Put an unreadable item into lane `dead`, as JSON."""
+        # cut: an item takes 400 KB, and binaries are twice as long in hex
         text = json.dumps(item, default=_binary_text, sort_keys=True)[:_MAX_RAW]
         self.calls.call(
             "put_item",
@@ -273,6 +279,7 @@ class DeadLane:
             condition += " AND #sk > :after"
             fields["#sk"] = SK
             values[":after"] = {"S": after}
+
         for answer in self.calls.pages(
             "query",
             TableName=self.table,
@@ -295,6 +302,7 @@ def _dead_item(stored: StoredMessage) -> Item:
         item[REDRIVEN] = number(stored.redriven)
     if stored.edits:
         item[EDITS] = number(stored.edits)
+
     item[REASON] = {"S": reason_of(stored)}
     return item
 
@@ -310,6 +318,7 @@ def _raw_key(item: Mapping[str, Any]) -> dict[str, Any]:
     try:
         _, topic, epoch, shard = parse_lane_pk(text[PK])
     except Unreadable:
+        # it names no shard: such items lie together, and a sort key takes 1,024 bytes
         return key("dead#?#0#0", f"{text[PK]}#{text[SK]}"[:1000])
     return key(lane_pk("dead", topic, epoch, shard), text[SK].rpartition("#")[2])
 

@@ -105,7 +105,7 @@ class DeferredKeys:
 
 
 def ordered(entries: Iterable[DeferredKey]) -> tuple[DeferredKey, ...]:
-    """Return the entries as a row has them: ascending by id, `MAX_HOLDS` of them.
+    """Return the entries as a row has them: ascending by id, `MAX_DEFERRED` of them.
 
     Where they are more, the subscription that has most of them waits as a whole, until the earliest
     of its keys is due; what waits for a dead letter stays.
@@ -114,14 +114,18 @@ def ordered(entries: Iterable[DeferredKey]) -> tuple[DeferredKey, ...]:
     while len(kept) > MAX_DEFERRED:
         loose = [e for e in kept if e.state != "blocked" and not e.whole]
         if not loose:
+            # dead letters and whole subscriptions alone: the row takes them, however many
             break
+
         counts: dict[bytes, int] = {}
         for entry in loose:
             counts[entry.subscription] = counts.get(entry.subscription, 0) + 1
+
         most = max(counts, key=lambda name: (counts[name], name))
         mine = [e for e in kept if e.subscription == most and e.state != "blocked"]
         whole = DeferredKey(most, EVERY_KEY, min(e.id for e in mine), min(e.due for e in mine))
         kept = [e for e in kept if e not in mine] + [whole]
+
     return tuple(sorted(kept, key=lambda e: (e.id, e.subscription, e.key)))
 
 
@@ -166,6 +170,7 @@ def _read(version: int, packed: bytes) -> DeferredKeys:
         DeferredKey(name, key, str(uuid.UUID(bytes=first)), due, _STATES[state])
         for name, key, first, state, due in _ENTRY.iter_unpack(packed[_HEAD.size :])
     )
+
     return DeferredKeys(
         version,
         entries,

@@ -55,6 +55,7 @@ class Expiries:
         One that could not be written is left out, and logged.
         """
         answers = execute(self._tables.calls, [self._mark(m) for m in messages])
+
         marked = []
         for stored, answer in zip(messages, answers, strict=True):
             if answer.error is not None:
@@ -62,6 +63,7 @@ class Expiries:
             # ours, when the answer to an earlier try was lost
             elif answer.done or answer.old.get(GONE) == _EXPIRED:
                 marked.append(stored)
+
         return marked
 
     def mark_in_row(self, messages: Sequence[StoredMessage], shard: Shard, row: KeyClaims) -> bool:
@@ -89,11 +91,13 @@ class Expiries:
                 "DELETE FROM",
                 self._tables.outbox,
                 message_key(m.ref, m.lane),
+                # a delete of a message without the mark would count as a delivery
                 wheres=[f'"{GONE}" = ?'],
                 parameters=[_EXPIRED],
             )
             for m in messages
         ]
+
         return sum(answer.done for answer in execute(self._tables.calls, deletions))
 
     def _mark(self, stored: StoredMessage) -> Statement:

@@ -57,6 +57,7 @@ def to_item(at: Key, connection: Connection, expires: int) -> Item:
         GRANTS: {"SS": sorted(connection.grants)},
         EXPIRES_AT: number(expires),
     }
+    # DynamoDB knows no empty set
     if connection.topics:
         item[TOPICS] = {"SS": sorted(connection.topics)}
     return item

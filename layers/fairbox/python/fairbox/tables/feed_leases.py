@@ -43,6 +43,7 @@ class FeedLeases:
         """
         now = self._calls.clock.now()
         audience: dict[int, list[str] | None] = {}
+
         for page in self._calls.pages(
             "query",
             TableName=self._table,
@@ -53,12 +54,15 @@ class FeedLeases:
         ):
             for item in page["Items"]:
                 if int(item[EXPIRES_AT]["N"]) <= now:
+                    # DynamoDB deletes expired items late, by up to days
                     continue
+
                 _, shard, *connection = item[SK]["S"].split("#", 2)
                 if not connection:
                     audience[int(shard)] = None
                 elif (named := audience.setdefault(int(shard), [])) is not None:
                     named += connection
+
         return audience
 
     def take(self, leases: Mapping[str, str]) -> None:
@@ -74,16 +78,20 @@ class FeedLeases:
         """
         now = int(self._calls.clock.now())
         keys = [key(topic_pk(topic), sk) for topic, sk in leases.items()]
+
         lasting = {
             (item[PK]["S"], item[SK]["S"])
+            # a stale read costs a write too many, and nothing else
             for item in self._calls.batch_get(self._table, keys, consistent=False)
             if int(item[EXPIRES_AT]["N"]) >= now + LIFE_SECONDS
         }
+
         expires = {EXPIRES_AT: number(now + LEASE_SECONDS)}
         puts = [
             {"PutRequest": {"Item": one | expires}}
             for one in keys
             if (one[PK]["S"], one[SK]["S"]) not in lasting
         ]
+
         if self._calls.batch_write(self._table, puts):
             raise Throttled("leasing topics")

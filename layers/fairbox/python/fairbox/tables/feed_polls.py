@@ -32,17 +32,20 @@ class FeedPolls:
             most: polls that may be held.
         """
         room = "attribute_not_exists(#h) OR size(#h) < :most"
+        # with a bound of 0 even the first poll, which finds no row, is refused
         for _ in range(2 if most else 0):
             try:
                 self._update("ADD", {poll}, ConditionExpression=room, most=most)
             except ConditionFailed as failed:
                 polls = failed.old.get(HELD, {}).get("SS", ())
+                # the holders of polls past their time were killed: nobody else releases these
                 ended = {one for one in polls if float(one.split()[0]) < self._calls.clock.now()}
                 if not ended:
                     return False
                 self._update("DELETE", ended)
             else:
                 return True
+
         return False
 
     def release(self, poll: str) -> None:

@@ -61,6 +61,7 @@ class FeedRows:
         copy = self._feeds.get(name)
         if copy is not None and now < copy[1]:
             return copy[0]
+
         feed = self.load(name)
         self._feeds[name] = feed, now + COPY_SECONDS
         return feed
@@ -99,6 +100,7 @@ class FeedRows:
             )
         except ConditionFailed as failed:
             raise UnknownFeed(name) from failed
+
         self._feeds.pop(name, None)
 
     def save(self, feed: Feed) -> None:
@@ -121,4 +123,5 @@ class FeedRows:
             there = of_item(feed.name, failed.old).kind
             expected = f"{there!r}, as feed {feed.name!r} is: a kind cannot be changed"
             raise InvalidInput("kind", expected) from failed
+
         self._feeds.pop(feed.name, None)

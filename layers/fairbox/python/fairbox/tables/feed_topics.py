@@ -210,9 +210,11 @@ class FeedTopics:
                 around = next(self._query(topic, log_sk(low), log_sk(position), **newest), None)
                 if around is not None and (within := of_item(around)).last > position:
                     yield within
+
             if found is not head:
                 yield found
                 yield from log
+
         if head.last > position:
             yield head
 
@@ -220,10 +222,12 @@ class FeedTopics:
         """Return the first bundle with a number or later ones, up to a head read before."""
         if number >= head.first:
             return head
+
         before = {"Limit": 1, "ScanIndexForward": False}
         found = next(self._query(topic, log_sk(0), log_sk(number), **before), None)
         if found is None or of_item(found).last < number:  # DynamoDB has deleted what it was in
             found = next(self._query(topic, log_sk(number), log_sk(head.first - 1), Limit=1), None)
+
         return head if found is None else of_item(found)
 
     def _query(self, topic: str, low: str, high: str, **more: Any) -> Iterator[Item]:
@@ -260,6 +264,7 @@ class FeedTopics:
         """
         new = was == EMPTY
         values = {} if new else {"ExpressionAttributeValues": {":l": number(was.last)}}
+
         try:
             self.calls.call(
                 "put_item",
@@ -272,6 +277,7 @@ class FeedTopics:
             )
         except ConditionFailed:
             return False
+
         return True
 
     def count_up(self, topic: str, message: str, count: int, at: int) -> int:
@@ -287,6 +293,7 @@ class FeedTopics:
             The number of the message.
         """
         counted = "if_not_exists(#l, :zero) + :count"
+
         try:
             answer = self.calls.call(
                 "update_item",
@@ -307,6 +314,7 @@ class FeedTopics:
             )
         except ConditionFailed as failed:
             return of_item(failed.old).last
+
         return int(answer["Attributes"][LAST]["N"])
 
     def acknowledge(self, topic: str, upto: int) -> int:
@@ -317,6 +325,7 @@ class FeedTopics:
                 TableName=self._table,
                 Key=key(topic_pk(topic), ACKNOWLEDGED),
                 UpdateExpression="SET #n = :n",
+                # acknowledgements may come out of order: the number never goes back
                 ConditionExpression="attribute_not_exists(#n) OR #n < :n",
                 ExpressionAttributeNames={"#n": NUMBER},
                 ExpressionAttributeValues={":n": number(upto)},
@@ -324,4 +333,5 @@ class FeedTopics:
             )
         except ConditionFailed as failed:
             return acknowledged_of(failed.old)
+
         return upto

@@ -120,10 +120,12 @@ def hint_values(hint: Hint, shard: int) -> dict[str, Any]:
 def read_hint(item: Mapping[str, Any], shard: int) -> Hint:
     """Return a shard's hint; the empty one where there is none, or none that can be read."""
     after, next_check = "", None
+    # each part for itself: a missing one costs reads, and hides nothing
     with suppress(KeyError, TypeError, ValueError):
         after = str(uuid.UUID(bytes=bytes(item[after_name(shard)]["B"])))
     with suppress(KeyError, TypeError, ValueError):
         next_check = int(item[check_name(shard)]["N"])
+
     hint = Hint(after, next_check)
     with suppress(KeyError, TypeError, ValueError):
         hint = _unpacked(hint, bytes(item[times_name(shard)]["B"]))
@@ -197,8 +199,10 @@ class HintRows:
         Returns:
             None if it was written; the present hint if another process was faster.
         """
+        # segments first: of a hint that moved without them, only the scan finds what it passed
         if move.passes:
             self._segments().file(move.shard, move.passes)
+
         _, epoch, shard = move.shard
         old, new = hint_values(move.before, shard), hint_values(move.after, shard)
         attributes = dict(zip(("#a", "#l", "#t"), hint_names(shard), strict=True))
@@ -210,13 +214,16 @@ class HintRows:
                 values[f":old_{place[1:]}"] = old[name]
             else:
                 conditions.append(f"attribute_not_exists({place})")
+
             if name in new:
                 sets.append(f"{place} = :{place[1:]}")
                 values[f":{place[1:]}"] = new[name]
             else:
                 removes.append(place)
+
         update = f"SET {', '.join(sets)}" if sets else ""
         update += f" REMOVE {', '.join(removes)}" if removes else ""
+
         try:
             self._calls.call(
                 "update_item",
@@ -232,6 +239,7 @@ class HintRows:
             there = read_hint(failed.old, shard)
             # ours, when the answer to an earlier try was lost
             return None if there == move.after else there
+
         return None
 
     def statements(self, move: HintMove) -> list[Statement]:
@@ -248,6 +256,7 @@ class HintRows:
             wheres=[f'"{n}" = ?' if n in old else f'"{n}" IS MISSING' for n in watched],
             parameters=[old[n] for n in watched if n in old],
         )
+
         filed = self._segments().statements(move.shard, move.passes) if move.passes else []
         return [moved, *filed]
 
@@ -256,8 +265,11 @@ class HintRows:
         groups: dict[tuple[str, int, int], list[MessageRef]] = defaultdict(list)
         for ref in refs:
             groups[ref.topic, ref.epoch, group_of(ref.shard)].append(ref)
+
+        # a read for each row, not each message
         for (topic, epoch, group), members in groups.items():
             hints = self.read(topic, epoch, group)
+
             checks: dict[int, int] = {}
             behind: dict[int, str] = {}
             for ref in members:
@@ -271,6 +283,8 @@ class HintRows:
                     and ref.due < hint.next_check
                 ):
                     checks[ref.shard] = min(ref.due, checks.get(ref.shard, ref.due))
+
+            # a write for each shard: with the lowest id, receives find the others too
             for shard, first in behind.items():
                 self.lower_after((topic, epoch, shard), first)
             if checks:
@@ -287,6 +301,7 @@ class HintRows:
         groups: dict[int, dict[str, Any]] = {}
         for shard, due in checks.items():
             groups.setdefault(group_of(shard), {})[check_name(shard)] = number(due)
+
         for group, values in groups.items():
             if self._lower(topic, epoch, group, values) or len(values) == 1:
                 continue
@@ -304,11 +319,13 @@ class HintRows:
         """Let segments that were filed with an end at a time (ms) be read then (1 WRU)."""
         topic, epoch, number_ = shard
         place = {"TableName": self._table, "Key": hint_key(topic, epoch, group_of(number_))}
+
         try:
             answer = self._calls.call(
                 "update_item",
                 **place,
                 UpdateExpression="SET #l = :l",
+                # a check that comes sooner must not be put off
                 ConditionExpression="#l > :l",
                 ExpressionAttributeNames={"#l": check_name(number_)},
                 ExpressionAttributeValues={":l": number(at)},
@@ -345,6 +362,7 @@ class HintRows:
     def _lower(self, topic: str, epoch: int, group: int, values: Mapping[str, Any]) -> bool:
         """Set attributes where all of them are greater; a missing one is as low as can be."""
         fields = {f"#f{n}": name for n, name in enumerate(values)}
+
         try:
             self._calls.call(
                 "update_item",

@@ -122,6 +122,7 @@ class KeyClaim:
         """Return the entry when a message is given back at `now` (ms), or waits no more."""
         if self.active(now) and message_id in self.claimed:
             place = self.claimed.index(message_id)
+            # uncounted: a release is no failure
             return self.cut(place, now, 0 if place else self.count - 1)
         return self.due_at(now) if message_id in self.waits else self
 
@@ -180,20 +181,25 @@ class KeyClaim:
         if message_id not in self.acked:
             return False
         place = self.acked.index(message_id) - len(self.acked)
+        # an entry that waits keeps no token, so its receipts cannot be told apart
         return not self.token or token == token_of(self.token, place)
 
     def ack(self, number: int, now: int) -> KeyClaim:
         """Return the entry when the first so many of its claimed messages are acknowledged."""
         done, rest = (*self.acked, *self.claimed[:number]), self.claimed[number:]
+
         if rest:
+            # tokens count up along a run: the next message has this one already
             token = token_of(self.token, number)
             return replace(self, id=rest[0], run=rest[1:], token=token, count=1, acked=done)
+
         if self.failed is not None:
             failed = self.failed
             return KeyClaim(
                 self.key, failed.id, "waiting", failed.until, failed.count, b"",
                 self.follower, acked=done,
             )  # fmt: skip
+
         token = token_of(self.token, number - 1)
         return replace(
             self, id=done[-1], state="acked", until=now, token=token, run=(), acked=done[:-1]
@@ -209,6 +215,7 @@ class KeyClaim:
             return KeyClaim(
                 self.key, self.id, "waiting", until, count, b"", self.next, acked=self.acked
             )
+
         message, rest = self.claimed[place], (*self.claimed[place + 1 :], *self._behind)
         failed = Failure(message, until, count) if count else None
         follower = min(rest if count else (message, *rest), default="")
@@ -350,6 +357,7 @@ def _read(item: Mapping[str, Any]) -> KeyClaims:
             check_number(packed[0], key_text(item))
             raise ValueError("no format of claims")
         aside, entries = _unpack(packed)
+
     after = item.get(HELD_AFTER)
     return KeyClaims(
         int(item[ROW_VERSION]["N"]),
@@ -364,26 +372,33 @@ def _read(item: Mapping[str, Any]) -> KeyClaims:
 def pack_entries(entries: Iterable[KeyClaim]) -> bytes:
     """Return entries in groups."""
     out, last = bytearray(), bytes(_ID_BYTES)
+    # entries of one call share these: written once, a key takes some 22 bytes
     for (state, until, count, token), members in groupby(sorted(entries, key=_order), _group):
         group = list(members)
         out += _GROUP.pack(state, until, count, len(group), token)
+
         for entry in group:
             parts = (bool(entry.follower), bool(entry.run), bool(entry.acked), bool(entry.failed))
             flags = sum(1 << n for n, there in enumerate(parts) if there)
             out += _MEMBER.pack(entry.key, (entry.token or b"\0")[-1], flags)
+
             ids = [entry.id, *([entry.follower] if entry.follower else [])]
             for several in (entry.run, entry.acked):
                 ids += several
             if entry.failed:
                 ids.append(entry.failed.id)
             out += bytes(len(several) for several in (entry.run, entry.acked) if several)
+
             for text in ids:
                 message = uuid.UUID(text).bytes
+                # ids of about one time begin alike: bytes that the last id has too are left out
                 same = next(n for n in range(_ID_BYTES) if n == 15 or message[n] != last[n])
                 out += bytes((same,)) + message[same:]
                 last = message
+
             if entry.failed:
                 out += _FAILURE.pack(entry.failed.until, min(entry.failed.count, _MAX_COUNT))
+
     return bytes(out)
 
 
@@ -434,11 +449,13 @@ class _Reader:
         key, end, flags = self._take(_MEMBER)
         run = self._byte() if flags & _RUN else 0
         acked = self._byte() if flags & _ACKED else 0
+        # in the order of `pack_entries`: each id is packed against the one before
         message = self._id()
         follower = self._id() if flags & _FOLLOWER else ""
         runs = tuple(self._id() for _ in range(run))
         done = tuple(self._id() for _ in range(acked))
         failed = Failure(self._id(), *self._take(_FAILURE)) if flags & _FAILED else None
+
         whole = b"" if state == "waiting" else token + bytes((end,))
         return KeyClaim(key, message, state, until, count, whole, follower, runs, done, failed)
 
@@ -523,11 +540,13 @@ class KeyClaimTable:
     def lower_after(self, shard: Shard, message_id: str) -> bool:
         """Let receives begin no later than at this message; return whether they had passed it."""
         bound = claim_values(KeyClaims(after=before(message_id)))[HELD_AFTER]
+
         try:
             self._calls.call(
                 "update_item",
                 TableName=self._table,
                 Key=shard_key(*shard),
+                # a new version: whoever has read the row must not write the old place over it
                 UpdateExpression="SET #a = :a, #v = #v + :one",
                 ConditionExpression="#a > :a",
                 ExpressionAttributeNames={
@@ -538,4 +557,5 @@ class KeyClaimTable:
             )
         except ConditionFailed:
             return False
+
         return True

@@ -120,6 +120,7 @@ class KeysAsideTable:
                 ":times": {"S": _TIMES},
             },
         )
+
         return [read_aside_due(item) for item in answer["Items"]]
 
     def put(self, shard: Shard, row: KeyClaims, version: int, entries: Sequence[KeyClaim]) -> bool:
@@ -141,6 +142,7 @@ class KeysAsideTable:
     def _move(
         self, shard: Shard, row: KeyClaims, version: int, actions: list[dict[str, Any]]
     ) -> bool:
+        # with the row in one transaction: a key is never in both places, or in neither
         update = {"Update": self._rows.action(shard, row, version)}
         try:
             self._calls.transact([update, *actions])
@@ -151,6 +153,7 @@ class KeysAsideTable:
     def follow(self, shard: Shard, name: bytes, digest: bytes, follower: str) -> None:
         """Note the first message of a waiting key that receives pass (1 WRU)."""
         passed = {"B": uuid.UUID(follower).bytes}
+
         try:
             self._calls.call(
                 "update_item",

@@ -55,8 +55,8 @@ class ShardPage:
         messages: those that could be read, in key order.
         unreadable: items that the codec could not read, as they are.
         last: the sort key to go on after; None at the end.
-        held: keys that consumers hold, on ordered pulled topics, if the row was read.
-        holds: keys that visits hold back, on ordered pushed topics, if the row was read.
+        claims: keys that consumers hold, on ordered pulled topics, if the row was read.
+        deferred: keys that visits hold back, on ordered pushed topics, if the row was read.
         newer: the first sort key of items that only a newer release can read: they are not among
             the messages, stay where they lie, and on ordered topics block all behind them. Empty:
             there are none.
@@ -151,6 +151,7 @@ class Lanes:
                 TableName=self.table,
                 Key=message_key(ref),
                 UpdateExpression="SET #g = :g, #r = :r",
+                # an update makes a missing item, and nothing but a message has a size
                 ConditionExpression="attribute_exists(#z) AND attribute_not_exists(#g)",
                 ExpressionAttributeNames={
                     "#g": GONE,
@@ -165,6 +166,7 @@ class Lanes:
             # ours, when the answer to an earlier try was lost
             mark = failed.old.get(GONE), failed.old.get(REASON)
             return dict(failed.old) if mark == ({"S": gone}, {"S": reason}) else None
+
         item: Item = answer["Attributes"]
         return item
 
@@ -201,8 +203,16 @@ class Lanes:
     def save_state(
         self, stored: StoredMessage, before: StoredMessage, *others: dict[str, Any]
     ) -> Saved:
-        """Write the state, with other actions in one transaction; see `ports.Store.save_state`."""
+        """Write pending, states, gone and reason where they are as in `before`.
+
+        Other actions are part of the same transaction.
+
+        Returns:
+            `saved`; `absent` when the message is not there; `too large` when an item would be, and
+            nothing was written; the message as it is, when it differs.
+        """
         update = message_states.update(self.table, stored, before)
+
         try:
             if others:
                 self.calls.transact([{"Update": update}, *others])
@@ -213,6 +223,7 @@ class Lanes:
         except ConditionFailed as failed:
             return saved_or_there(failed.old, stored)
         except TransactionCancelled as cancelled:
+            # reasons are in the order of the actions: the first is the message's
             return saved_or_there(cancelled.reasons[0][1], stored)
         return "saved"
 
@@ -234,6 +245,7 @@ class Lanes:
         `until_due` or `upto` bounds it: a due time (ms) in lane `later`, or a sort key.
         """
         upper = upto or (_LAST if until_due is None else due_sk(until_due + 1))
+
         answer = self.calls.call(
             "query",
             TableName=self.table,
@@ -243,10 +255,12 @@ class Lanes:
             ExpressionAttributeNames={"#pk": PK, "#sk": SK},
             ExpressionAttributeValues={
                 ":pk": {"S": lane_pk(lane, topic, epoch, shard)},
+                # BETWEEN includes its bounds, and no key lies between `after` and this text
                 ":low": {"S": HEAD if after is None else after + " "},
                 ":high": {"S": upper},
             },
         )
+
         return _shard_page(answer)
 
     def walk(
@@ -267,6 +281,7 @@ class Lanes:
         """
         if lower > upper:
             return
+
         for answer in self.calls.pages(
             "query", **self._range(lane, topic, epoch, shard, upper=upper, lower=lower), Limit=page
         ):
@@ -306,6 +321,7 @@ class Lanes:
         """Return how many items lie in a lane; reads `limit` at most."""
         total = 0
         arguments = self._range(lane, topic, epoch, shard) | {"Select": "COUNT"}
+
         while limit is None or total < limit:
             if limit is not None:
                 arguments["Limit"] = limit - total
@@ -314,6 +330,7 @@ class Lanes:
             if "LastEvaluatedKey" not in answer:
                 break
             arguments["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
+
         return total
 
     def count_claimed(self, shard: tuple[str, int, int], now: int) -> int:
@@ -321,7 +338,9 @@ class Lanes:
         names = {"#until": CLAIM_UNTIL, "#token": HOLDER, "#gone": GONE}
         claims = "#until > :now AND attribute_exists(#token) AND attribute_not_exists(#gone)"
         lanes: tuple[OpenLane, ...] = ("ready", "later")
+
         total = 0
+        # a delayed message that is due and held still lies in its own lane
         for lane in lanes:
             arguments = self._range(lane, *shard) | {
                 "Select": "COUNT",
@@ -333,6 +352,7 @@ class Lanes:
             )
             arguments["ExpressionAttributeValues"] |= {":now": {"N": str(now)}}
             total += sum(answer["Count"] for answer in self.calls.pages("query", **arguments))
+
         return total
 
     def scan_arguments(self, segment: int, segments: int, *, count: bool = False) -> dict[str, Any]:
@@ -353,6 +373,7 @@ class Lanes:
         arguments = self.scan_arguments(0, 1, count=True)
         if limit is not None:
             arguments["Limit"] = max(limit, 1)
+
         for answer in self.calls.pages("scan", **arguments):
             total += answer["Count"]
             if limit is not None and total >= limit:
@@ -387,6 +408,7 @@ def _shard_page(answer: Mapping[str, Any]) -> ShardPage:
     messages: list[StoredMessage] = []
     unreadable: list[Mapping[str, object]] = []
     newer = ""
+
     for item in answer["Items"]:
         if item[SK]["S"] == HEAD:
             try:
@@ -397,12 +419,14 @@ def _shard_page(answer: Mapping[str, Any]) -> ShardPage:
             except Unreadable:
                 pass  # repair buries it; the messages behind it go on
             continue
+
         try:
             messages.append(read_message(item))
         except NewerVersion:
             newer = newer or item[SK]["S"]
         except Unreadable:
             unreadable.append(item)
+
     last = answer.get("LastEvaluatedKey")
     cursor = last and last[SK]["S"]
     return ShardPage(row, tuple(messages), tuple(unreadable), cursor, claims, deferred, newer)

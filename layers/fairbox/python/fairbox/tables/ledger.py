@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from fairbox.tables.calls import Calls
-    from fairbox.tables.keys import Item
 
 DELIVERED_INDEX: Final = "DeliveredAllTopics"
 LEDGER_DAY: Final = "y"  # S, UTC day, "#", 0 to 7: hash key of DeliveredAllTopics
@@ -135,8 +134,11 @@ def ledger_item(
     first = deliveries[0].at
     topics = sorted({d.topic for d in deliveries})
     subscriptions = sorted({d.subscription for d in deliveries})
+
+    # names once for the row: a delivery then takes about 24 bytes
     head = json.dumps([topics, subscriptions], separators=(",", ":")).encode()
     packed = bytearray(bytes([_FORMAT]) + _varint(len(head)) + head)
+
     for d in deliveries:
         packed += uuid.UUID(d.id).bytes
         for value in (
@@ -149,7 +151,9 @@ def ledger_item(
             d.size,
         ):
             packed += _varint(value)
+
     sk = ledger_sk(first, sequences)
+    # a hash key of the index takes 1,000 rows a second: a day has several
     part = zlib.crc32(sk.encode()) % DAY_PARTS
     return key(ledger_pk(topic), sk) | {
         LEDGER_PACKED: {"B": bytes(packed)},
@@ -179,15 +183,19 @@ def read_ledger(item: Mapping[str, Any]) -> Iterator[Delivery]:
         Unreadable: it is no entry of the ledger; NewerVersion: a newer release wrote it.
     """
     check_version(item)
+
     try:
         data = item[LEDGER_PACKED]["B"]
         if not isinstance(data, bytes):
             raise TypeError("a ledger row is binary")  # noqa: TRY301 - one handler for all
+
         first = int(item[LEDGER_TIME]["N"])
         check_number(data[0], key_text(item))
         (length,), at = _varints(data, 1, 1)
         topics, subscriptions = json.loads(data[at : at + length])
         at += length
+
+        # all of them before the first is given out: a damaged row never looks like a short one
         rows = []
         while at < len(data):
             message_id = str(uuid.UUID(bytes=data[at : at + 16]))
@@ -208,6 +216,7 @@ def read_ledger(item: Mapping[str, Any]) -> Iterator[Delivery]:
             )
     except (LookupError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise Unreadable(key_text(item), f"{type(error).__name__}: {error}") from error
+
     yield from rows
 
 
@@ -258,13 +267,16 @@ class Ledger:
         repeats twice.
         """
         found: Counter[str] = Counter()
+
         days = dict.fromkeys(at - at % _DAY_MS for at in (until, since))
         newest = chain.from_iterable(
             self._day_keys(day, since, until, newest_first=True) for day in days
         )
+
         for row in self._rows_of(islice(newest, SAMPLE_ROWS)):
             with suppress(Unreadable):  # one row more or less of a sample
                 found.update(count_ledger(row))
+
         return found
 
     def _rows(self, topic: str, since: int, until: int) -> Iterator[Item]:
@@ -275,6 +287,7 @@ class Ledger:
             ExpressionAttributeNames={"#pk": PK, "#sk": SK},
             ExpressionAttributeValues={
                 ":pk": {"S": ledger_pk(topic)},
+                # a row that begins before the span may reach into it
                 ":low": {"S": ledger_sk(max(0, since - SPAN_MS))},
                 ":high": {"S": ledger_sk(until)},
             },
@@ -282,6 +295,7 @@ class Ledger:
             yield from page["Items"]
 
     def _all_rows(self, since: int, until: int) -> Iterator[Item]:
+        # a row that begins before the span may reach into it
         start = max(0, since - SPAN_MS)
         day = start - start % _DAY_MS
         while day < until:
@@ -337,17 +351,23 @@ def _ordered(
     """Merge rows that begin in order into deliveries in order; drop what other batching repeats."""
     waiting: list[tuple[int, str, str, Delivery]] = []
     seen: dict[tuple[str, str, str, int], None] = {}
+
     for row in rows:
         first = int(row[LEDGER_TIME]["N"])
+        # later rows begin no sooner, and hold nothing from before their beginning
         while waiting and waiting[0][0] < first:
             yield heapq.heappop(waiting)[3]
+
         for d in read_ledger(row):
             identity = (d.topic, d.id, d.subscription, d.at)
             if identity in seen or not since <= d.at < until or topic not in (None, d.topic):
                 continue
             seen[identity] = None
             heapq.heappush(waiting, (d.at, d.id, f"{d.topic}#{d.subscription}", d))
+
+        # rows cover 5 minutes at most: what is older cannot come again
         if len(seen) > 100_000:
             seen = {i: None for i in seen if i[3] >= first - SPAN_MS}
+
     while waiting:
         yield heapq.heappop(waiting)[3]

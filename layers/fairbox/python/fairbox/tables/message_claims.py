@@ -75,6 +75,7 @@ class Claims:
         values = _claim_values(claim)
         if claiming.states != stored.states:
             values[STATES] = states_value(claiming.states)
+
         wheres, parameters = as_read_places(stored)
         return statement(
             "UPDATE",
@@ -139,7 +140,11 @@ class Claims:
         return [r for r, a in zip(receipts, answers, strict=True) if not a.done and stale(a.old)]
 
     def save(self, after: StoredMessage, before: StoredMessage) -> Saved:
-        """Write claim, states, gone and reason; see `ports.ClaimStore.save_claimed`."""
+        """Write claim, states, gone and reason if claim, states and edits are as in `before`.
+
+        Returns:
+            `saved`; `absent` if there is no such message; the present message if it differs.
+        """
         try:
             self._calls.call("update_item", **self.save_action(after, before))
         except ConditionFailed as failed:
@@ -154,6 +159,7 @@ class Claims:
                 after.reason,
             )
             return "saved" if same else there
+
         return "saved"
 
     def save_action(self, after: StoredMessage, before: StoredMessage) -> dict[str, Any]:
@@ -162,23 +168,28 @@ class Claims:
         removed: list[str] = []
         if after.claim != before.claim and after.claim is not None:
             values |= _claim_values(after.claim)
+            # a message that is given back has no holder: its receipt is stale then
             removed += [] if after.claim.token else [HOLDER]
+
         if after.states != before.states:
             values[STATES] = states_value(after.states)
         if after.gone:
             values[GONE] = {"S": after.gone}
         if after.reason != before.reason:
             values[REASON] = {"S": after.reason}
+
         conditions, fields, expected = as_read(before)
         sets = []
         for n, (name, value) in enumerate(values.items()):
             fields[f"#s{n}"] = name
             expected[f":s{n}"] = value
             sets.append(f"#s{n} = :s{n}")
+
         update = f"SET {', '.join(sets)}"
         for n, name in enumerate(removed):
             fields[f"#r{n}"] = name
             update += f" REMOVE #r{n}"
+
         return {
             "TableName": self._table,
             "Key": message_key(after.ref, after.lane),
@@ -223,7 +234,7 @@ def _fences(stored: StoredMessage) -> dict[str, dict[str, Any] | None]:
 
 
 def as_read_places(stored: StoredMessage) -> tuple[list[str], list[dict[str, Any]]]:
-    """Return the same as `as_read` for statements: conditions with places, and parameters."""
+    """Return the fences of `as_read` for statements: conditions with places, and parameters."""
     wheres, parameters = [f'"{SIZE}" IS NOT MISSING'], []
     for name, value in _fences(stored).items():
         wheres.append(f'"{name}" IS MISSING' if value is None else f'"{name}" = ?')

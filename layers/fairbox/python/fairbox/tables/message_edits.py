@@ -77,20 +77,25 @@ class Edits:
             row = self._key_claims.get(_shard(ref))
             version = row.version
             entry = row.entry(ref.id)
+            # acknowledged, and not yet deleted: the message is delivered
             if entry is not None and ref.id in entry.done:
                 return "absent"
             if entry is not None and ref.id in entry.claimed and entry.until > now:
                 return "claimed"
+
         item = self._tables.lanes.get(ref)
         if item is None or GONE in item:
             return "absent"
+        # one that was given back waits until then too, but nobody holds it
         if read_message(item).claimed_until(now) is not None and HOLDER in item:
             return "claimed"
+
         return item, version
 
     def put(self, item: Item, message: Message, version: int, *, ordered: bool) -> bool:
         """Write a message's content where it is as read (1 WRU a KB, ordered 4); say if it was."""
         before = read_message(item)
+
         bucket = None if self._bodies is None else self._bodies.bucket
         content, body = message_item(message, before.ref, bucket=bucket)
         if body is not None and self._bodies is not None:
@@ -98,6 +103,7 @@ class Edits:
             key = f"{body[0]}-{before.edits + 1}"
             content[OFFLOADED] = {"S": f"{bucket}/{key}"}
             self._bodies.put(key, body[1], message.content_type)
+
         content[EDITS] = number(before.edits + 1)
         conditions, fields, expected = as_read(before)
         put = {
@@ -107,8 +113,11 @@ class Edits:
             "ExpressionAttributeNames": fields,
             **({"ExpressionAttributeValues": expected} if expected else {}),
         }
+
         if not self._write([{"Put": put}], before.ref, version, ordered=ordered):
             return False
+
+        # only now: until the write stands, the item names the old body
         if before.offloaded is not None and self._bodies is not None:
             self._bodies.expire(before.offloaded.bucket, before.offloaded.key)
         return True
@@ -118,6 +127,8 @@ class Edits:
         before = read_message(item)
         moved = dict(item) | message_key(to) | {MOVED: {"BOOL": True}}
         put = put_new(self._tables.outbox, moved)
+
+        # both in one transaction; a crash behind it leaves a mark, which whoever reads it deletes
         if not self._write([{"Put": put}, {"Update": self._gone(before, "moved", "")}], to, 0):
             return False
         self._tables.lanes.delete([message_key(before.ref)])
@@ -132,16 +143,21 @@ class Edits:
             Whether it was moved, by this call or before; False: it is held, or being changed.
         """
         found = self.find(ref, now, ordered=ordered)
+        # an earlier call may have moved it, and lost its answer
         if found == "absent":
             return self._tables.lanes.get(to) is not None
         if found == "claimed":
             return False
+
         item, version = found
         before = read_message(item)
         if before.any_dead or before.lane != ("ready" if to.due is None else "later"):
             return False
+
         moved = {n: v for n, v in item.items() if n not in _OF_ITS_LIFE} | message_key(to)
         gone = self._gone(before, "moved", f"moved to {to}")
+
+        # `as_read` leaves `pending` out, and the copy takes it along as it was read
         pending = item.get(PENDING)
         gone["ExpressionAttributeNames"]["#p"] = PENDING
         if pending is None:
@@ -149,9 +165,11 @@ class Edits:
         else:
             gone["ConditionExpression"] += " AND #p = :p"
             gone["ExpressionAttributeValues"][":p"] = pending
+
         put = {"Put": put_new(self._tables.outbox, moved)}
         if not self._write([put, {"Update": gone}], ref, version, ordered=ordered):
             return False
+        # a crash before this leaves a mark, which whoever reads it deletes
         self._tables.lanes.delete([message_key(ref)])
         return True
 
@@ -164,7 +182,9 @@ class Edits:
         for attempt in range(_CAS_TRIES):
             found = self.find(ref, now, ordered=ordered)
             if isinstance(found, str):
+                # the mark may be that of the try before
                 return None if attempt and self._cancelled(ref, reason) else found
+
             before = read_message(found[0])
             action = {"Update": self._gone(before, "cancelled", reason)}
             if self._write([action], ref, found[1], ordered=ordered):
@@ -190,10 +210,12 @@ class Edits:
     ) -> bool:
         """Write one action or several, on ordered topics only while the shard holds the same."""
         if ordered:
+            # written as it is, one version on: a claim that has read the row before then fails
             row = self._key_claims.get(_shard(ref))
             if row.version != version:
                 return False
             actions = [*actions, {"Update": self._key_claims.action(_shard(ref), row, version)}]
+
         try:
             if len(actions) > 1:
                 self._calls.transact(actions)
@@ -206,6 +228,7 @@ class Edits:
 
     def purge(self, messages: Sequence[StoredMessage], reason: str) -> None:
         """Mark messages as purged, whoever holds them, and delete them (2 WRU each, 25 a call)."""
+        # marked first: a delete of a message without a mark would count as a delivery
         statements = [
             statement(
                 "UPDATE",
@@ -217,9 +240,11 @@ class Edits:
             )
             for m in messages
         ]
+
         for answer in execute(self._calls, statements):
             if answer.error is not None:
                 raise answer.error
+
         self._tables.lanes.delete([message_key(m.ref, m.lane) for m in messages])
 
     def forget_claims(self, shard: Shard, up_to: str) -> None:
@@ -229,6 +254,7 @@ class Edits:
             kept = tuple(e for e in row.entries if e.id > up_to)
             if kept == row.entries and not row.after and not row.aside.count:
                 return
+
             # what waits beside the row means nothing without its name
             changed = replace(row, entries=kept, after="", aside=KeysAside())
             other = self._key_claims.write(shard, changed, row.version)

@@ -43,9 +43,11 @@ def fitted(stored: StoredMessage, *, whole: Collection[str] = ()) -> StoredMessa
     """
     if not stored.states:
         return stored
+
     without = {name: _texts_cut(state, 0) for name, state in stored.states.items()}
     room = -_size(replace(stored, states=without)) % _UNIT
     share = max(LEAST_TEXT, room // len(without))
+
     states = {
         name: _texts_cut(state, share, whole=name in whole) for name, state in stored.states.items()
     }
@@ -73,6 +75,7 @@ def _texts_cut(state: SubscriptionState, share: int, *, whole: bool = False) -> 
         share -= len(text.encode())
         at = failure.at if last else failure.at // 1000 * 1000
         kept.append(Failure(failure.attempt, at, failure.error if last and whole else text))
+
     return replace(state, due=0 if state.dead else state.due, history=tuple(reversed(kept)))
 
 

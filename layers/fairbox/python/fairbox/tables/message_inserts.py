@@ -120,17 +120,22 @@ class MessageInserts:
         for one in messages:
             if one.ref not in made:
                 made[one.ref] = one, self._item(one)
+
         refs = {
             ref: ref if one.window is None else self._add_once(one, item)
             for ref, (one, item) in made.items()
         }
+
         items = {key_pair(item): item for one, item in made.values() if one.window is None}
+        # a client that repeats puts by itself could overwrite a claim that was made since
         if new and not self._calls.repeats:
             items = self._put(items)
+
         left, cause = self._insert(items)
         if left:
             missing = [ref for ref, (_, item) in made.items() if key_pair(item) in left]
             raise MessagesNotWritten(missing, cause) from cause
+
         return [refs[one.ref] for one in messages]
 
     def _insert(self, items: Mapping[Key, Item]) -> tuple[set[Key], FairboxError | None]:
@@ -140,6 +145,7 @@ class MessageInserts:
             chunk = keys[start : start + PER_CALL]
             if start and self._calls.out_of_time:
                 return set(keys[start:]), None
+
             answers = execute(self._calls, [insertion(self._outbox, items[k]) for k in chunk])
             failed = {k: a.error for k, a in zip(chunk, answers, strict=True) if a.error}
             if failed:
@@ -147,6 +153,7 @@ class MessageInserts:
                     if isinstance(error, NotAllowed):
                         raise error
                 return failed.keys() | set(keys[start + PER_CALL :]), next(iter(failed.values()))
+
         return set(), None
 
     def _put(self, items: Mapping[Key, Item]) -> dict[Key, Item]:
@@ -165,8 +172,10 @@ class MessageInserts:
             except FAILED:
                 left |= set(keys[start:])
                 break
+
             again = answer.get("UnprocessedItems", {}).get(self._outbox, [])
             left |= {key_pair(put["PutRequest"]["Item"]) for put in again}
+
         return {key: item for key, item in items.items() if key in left}
 
     def actions(
@@ -186,12 +195,14 @@ class MessageInserts:
         names += [(n.ref.topic, n.message.dedup_key) for n in messages if n.window is not None]
         if len(set(names)) < len(names):
             raise InvalidInput("messages", "each id and each deduplication key once")
+
         actions: list[dict[str, Any]] = []
         for new in messages:
             actions.append({"Put": put_new(self._outbox, self._item(new))})
             if new.window is not None:
                 now = time_of(new.message.id) // 1000 if by_id else int(self._calls.clock.now())
                 actions.append(self._deduplication(new, now))
+
         if len(actions) > MAX_TRANSACTION:
             raise InvalidInput("messages", f"at most {MAX_TRANSACTION} actions in a transaction")
         return actions
@@ -225,18 +236,22 @@ class MessageInserts:
             TransactionCancelled: it was refused for another reason than those of `StepRefused`.
         """
         move = self._cursor_move(cursor, position, to)
+
         try:
             self.transact([move, *self.actions(messages)])
         except TransactionCancelled as cancelled:
             code, old = cancelled.reasons[0]
             if code == _REFUSED:
                 return StepRefused(_position(old))
+
+            # a message with a window has two actions: either refusal says that it lies there
             refs = [new.ref for new in messages for _ in range(1 if new.window is None else 2)]
             reasons = zip(refs, cancelled.reasons[1:], strict=True)
             found = dict.fromkeys(ref for ref, (code, _) in reasons if code == _REFUSED)
             if not found:
                 raise
             return StepRefused(outstanding=tuple(found))
+
         return None
 
     def _item(self, new: NewMessage) -> Item:
@@ -261,6 +276,7 @@ class MessageInserts:
     def _deduplication(self, new: NewMessage, now: int) -> dict[str, Any]:
         """Return the action that claims a deduplication key for its window from `now` (s)."""
         digest = hashlib.sha256((new.message.dedup_key or "").encode()).hexdigest()[:32]
+
         return {
             "Put": {
                 "TableName": self._deliveries,
@@ -269,6 +285,7 @@ class MessageInserts:
                     DEDUP_REF: {"S": str(new.ref)},
                     EXPIRES_AT: number(now + (new.window or 0)),
                 },
+                # DynamoDB deletes expired rows late: one whose window is over does not count
                 "ConditionExpression": "attribute_not_exists(#pk) OR #x <= :now",
                 "ExpressionAttributeNames": {"#pk": PK, "#x": EXPIRES_AT},
                 "ExpressionAttributeValues": {":now": number(now)},
@@ -282,6 +299,7 @@ class MessageInserts:
         if position:
             values[":from"] = number(position)
             condition = "#p = :from"
+
         return {
             "Update": {
                 "TableName": self._outbox,

@@ -37,7 +37,7 @@ def marked(table: str, stored: StoredMessage) -> dict[str, Any]:
 
 
 def unchanged(table: str, before: StoredMessage, *, same_holder: bool = False) -> dict[str, Any]:
-    """Return the delete of a message whose state is as it was read; with `held`, its holder too."""
+    """Return the delete of a message whose state, and holder if asked, is as it was read."""
     conditions, fields, values = _as_read(before)
     if same_holder:
         conditions.append("#h = :h")
@@ -51,6 +51,7 @@ def update(table: str, stored: StoredMessage, before: StoredMessage) -> dict[str
     And skips, the reason, and how often the message was redriven.
     """
     conditions, fields, values = _as_read(before)
+
     sets: list[str] = []
     removes: list[str] = []
     new = _state(stored)
@@ -61,6 +62,7 @@ def update(table: str, stored: StoredMessage, before: StoredMessage) -> dict[str
         elif value is not None and value != old:
             sets.append(f"#{place} = :{place}")
             values[f":{place}"] = value
+
     if stored.gone:
         sets.append("#g = :g")
         values[":g"] = {"S": stored.gone}
@@ -68,8 +70,10 @@ def update(table: str, stored: StoredMessage, before: StoredMessage) -> dict[str
         sets.append("#r = :r")
         fields["#r"] = REASON
         values[":r"] = {"S": stored.reason}
+
     parts = [f"SET {', '.join(sets)}"] if sets else []
     parts += [f"REMOVE {', '.join(removes)}"] if removes else []
+
     return {
         "TableName": table,
         "Key": message_key(stored.ref, stored.lane),
@@ -94,6 +98,7 @@ _FIELDS = {"p": PENDING, "s": STATES, "n": REDRIVEN, "k": SKIPPED}
 
 
 def _as_read(before: StoredMessage) -> tuple[list[str], dict[str, str], dict[str, Any]]:
+    # nothing but a message has a size, and one that is gone is left to whoever marked it
     conditions = ["attribute_exists(#z)", "attribute_not_exists(#g)"]
     fields = {"#z": SIZE, "#g": GONE}
     values: dict[str, Any] = {}

@@ -32,6 +32,7 @@ class OtherOutbox:
         self._calls = calls
         self._table = table
         self._layout = layout
+
         schema = calls.call("describe_table", TableName=table)["Table"]["KeySchema"]
         parts = sorted(schema, key=lambda part: part["KeyType"])  # the hash key first
         self._keys: list[str] = [part["AttributeName"] for part in parts]
@@ -46,9 +47,11 @@ class OtherOutbox:
         if topic is not None:
             condition += " AND #t = :t"
             names["#t"], values[":t"] = self._layout.topic, {"S": topic}
+
         # each once: the time may be the table's sort key
         wanted = dict.fromkeys(filter(None, (*self._keys, self._layout.created)))
         shown = {f"#k{n}": name for n, name in enumerate(wanted)}
+
         pages = self._calls.pages(
             "scan",
             TableName=self._table,
@@ -72,6 +75,7 @@ class OtherOutbox:
         """Return the action that lets a row leave at a time (ms), if it still waits."""
         condition, names, values = self._waits()
         names["#k"] = self._keys[0]
+
         sets: list[str] = []
         removes: list[str] = []
         for n, (attribute, value) in enumerate(self._layout.moved.items()):
@@ -81,16 +85,19 @@ class OtherOutbox:
             else:
                 sets.append(f"#m{n} = :m{n}")
                 values[f":m{n}"] = attribute_of(value_at(value, now))
+
         clauses = [f"SET {', '.join(sets)}"] * bool(sets)
         clauses += [f"REMOVE {', '.join(removes)}"] * bool(removes)
         action: dict[str, Any] = {
             "TableName": self._table,
             "Key": key,
             "UpdateExpression": " ".join(clauses),
+            # rows may wait by lacking an attribute, and one that is gone lacks all of them
             "ConditionExpression": f"attribute_exists(#k) AND {condition}",
             "ExpressionAttributeNames": names,
             "ExpressionAttributeValues": values,
         }
+
         if not clauses:
             del action["UpdateExpression"]
             return {"Delete": action}
@@ -109,4 +116,5 @@ class OtherOutbox:
             else:
                 clauses.append(f"#w{n} = :w{n}")
                 values[f":w{n}"] = attribute_of(value)
+
         return " AND ".join(clauses), names, values

@@ -46,6 +46,7 @@ def parallel_scan(
                     request = running.pop(future)
                     page = future.result()
                     if "LastEvaluatedKey" in page:
+                        # the next page is read while this one is worked on
                         request = request | {"ExclusiveStartKey": page["LastEvaluatedKey"]}
                         running[scan(request)] = request
                     yield from page["Items"]

@@ -120,13 +120,16 @@ def _call(calls: Calls, statements: Sequence[Statement]) -> list[Answer]:
                 ],
             )
         except (Throttled, Unavailable) as error:
+            # `call` has given up: statements that were answered before keep their answers
             answers |= {n: Answer(done=False, old={}, error=error) for n in waiting}
             break
+
         for n, part in zip(waiting, response["Responses"], strict=True):
             answers[n] = _answer(part)
         waiting = [n for n in waiting if isinstance(answers[n].error, Throttled)]
         if not waiting:
             break
+
     return [answers[n] for n in range(len(statements))]
 
 
@@ -134,11 +137,13 @@ def _answer(part: dict[str, Any]) -> Answer:
     error = part.get("Error")
     if error is None:
         return Answer(done=True, old={})
+
     code = error["Code"]
     if code in _REFUSED:
         return Answer(done=False, old=error.get("Item", part.get("Item", {})))
     if code in _THROTTLED or code in _TRANSIENT:
         return Answer(done=False, old={}, error=Throttled(_OPERATION))
+
     detail = f"{code}: {error.get('Message', '')}"
     if code == _DENIED:
         return Answer(done=False, old={}, error=NotAllowed(f"dynamodb:{_OPERATION}", detail))

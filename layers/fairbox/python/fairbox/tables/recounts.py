@@ -208,7 +208,7 @@ _PAGE_LIMIT = 5_000
 
 
 class RecountTable:
-    """Implements `fairbox.dispatch.maintenance.recount.RecountStore`."""
+    """Reads and writes recounts, and what they gather."""
 
     def __init__(self, calls: Calls, outbox: str, deliveries: str) -> None:
         self._calls = calls
@@ -254,6 +254,7 @@ class RecountTable:
         part = recount.part or "ready"
         pk = lane_pk(part, *recount.place)
         dead = part == "dead"
+
         arguments: dict[str, Any] = {
             "TableName": self._deliveries if dead else self._table,
             "ConsistentRead": True,
@@ -268,9 +269,12 @@ class RecountTable:
         if recount.after:
             arguments["ExclusiveStartKey"] = key(pk, recount.after)
         answer = self._calls.call("query", **arguments)
+
         marks = keys_of(part, answer["Items"])
         if marks.present or marks.dead:
+            # a page read again after a crash has the same number, and overwrites
             self._keep(recount.place, read_sk(recount.since, part, recount.pages), marks)
+
         units = float(answer.get("ConsumedCapacity", {}).get("CapacityUnits", 0.0))
         return answer.get("LastEvaluatedKey", {}).get(SK, {"S": ""})["S"], units
 
@@ -309,8 +313,11 @@ class RecountTable:
         left = self._calls.batch_write(self._table, requests)
         if left:
             raise Unavailable("batch_write_item", f"{len(left)} marks were not deleted")
+
         if not done:
             return
+
+        # last: without the request nobody comes back for marks that a crash left
         with suppress(ConditionFailed):  # it was asked for again
             self._calls.call(
                 "delete_item",
@@ -337,6 +344,7 @@ class RecountTable:
             condition += " AND begins_with(#sk, :prefix)"
             names["#sk"] = SK
             values[":prefix"] = {"S": prefix}
+
         for page in self._calls.pages(
             "query",
             TableName=self._table,

@@ -71,6 +71,7 @@ class RepairTable:
         }
         if position is not None:
             arguments["ExclusiveStartKey"] = dict(position)
+
         answer = self._calls.call("scan", **arguments)
         lanes = [item for item in answer["Items"] if item[PK]["S"].startswith(("ready#", "later#"))]
         units = float(answer.get("ConsumedCapacity", {}).get("CapacityUnits", 0.0))
@@ -82,6 +83,7 @@ class RepairTable:
         text = answer.get("Item", {}).get(CURSOR, {}).get("S")
         if text is None:
             return Cursor()
+
         saved = json.loads(text)
         key, count, sequences = saved["lane"]
         lane = LanePart(key, count, None if sequences is None else tuple(sequences))

@@ -73,8 +73,10 @@ class RowLayout:
                 raise InvalidInput(
                     name, "an object by names, of text, numbers, true, false or null"
                 )
+
         if not self.waiting:
             raise InvalidInput("waiting", "one attribute or more, by which rows that wait are told")
+
         for name in (
             "body",
             "topic",
@@ -87,6 +89,7 @@ class RowLayout:
         ):
             if not isinstance(getattr(self, name), str):
                 raise InvalidInput(name, "the name of an attribute")
+
         if not (self.topic or self.to):
             raise InvalidInput("topic", "an attribute with the topic's name, or a topic in `to`")
 
@@ -131,6 +134,7 @@ class RowLayout:
         """
         if not isinstance(values, Mapping):
             raise InvalidInput("layout", "a JSON object")
+
         known = {one.name for one in fields(cls)}
         for name in values:
             if name not in known:
@@ -153,9 +157,11 @@ class RowLayout:
         body, media = _body(values.get(self.body), self.body)
         headers = dict(_bag(values.get(self.bag), self.bag)) if self.bag else {}
         headers |= {name: values.get(attribute) for name, attribute in self.headers.items()}
+
         topic = self.to or values.get(self.topic)
         if not isinstance(topic, str):
             raise InvalidInput(self.topic, "the topic's name as text")
+
         return Message(
             topic=topic,
             body=body,
@@ -173,14 +179,17 @@ class RowLayout:
         """
         if not self.created or self.created not in row:
             return 0
+
         value = _plain(row[self.created])
         if value is None:
             return 0
+
         try:
             if isinstance(value, str) and not value.isdecimal():
                 moment = datetime.fromisoformat(value)
                 moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
                 return (moment - _EPOCH) // timedelta(microseconds=1) * 1000
+
             number = Decimal(value)
             for below, ns in _UNITS:
                 if number < below:
@@ -192,6 +201,7 @@ class RowLayout:
     def _id(self, row: Item, key: Item, now: int) -> str:
         with suppress(InvalidInput, KeyError):
             return parse_id(_plain(row[self.id]))
+
         latest = now * 1_000_000
         ms, rest = divmod(max(0, min(self.created_ns(row) or latest, latest)), 1_000_000)
         # RFC 9562, 6.2, method 3: the first random bits are the fraction of the millisecond
@@ -252,6 +262,7 @@ def _body(value: Any, attribute: str) -> tuple[bytes, str]:
         return value, "application/octet-stream"
     if not isinstance(value, str):
         return _json(value).encode(), "application/json"
+
     try:
         json.loads(value)
     except ValueError:

@@ -72,13 +72,17 @@ def segments_of(passed: Sequence[ClaimEnd], after: str) -> list[Segment]:
             runs[-1].append(claim)
         else:
             runs.append([claim])
+
+    # a segment costs a write unit: what is behind the first seven shares one
     kept, rest = runs[: MOST - 1], [claim for run in runs[MOST - 1 :] for claim in run]
     segments = []
     for run in [*kept, *([rest] if rest else [])]:
         first = min(claim.until for claim in run)
+        # the claims of the rest may end far apart: those still held then are filed again
         end = max(claim.until for claim in run if claim.until <= first + TOGETHER_MS)
         segments.append(Segment(end, after, run[-1].key))
         after = run[-1].key
+
     return segments
 
 
@@ -93,6 +97,7 @@ def joined(segments: Iterable[Segment]) -> list[Segment]:
     for segment in sorted(segments, key=lambda one: (one.after, one.last)):
         if whole and segment.after <= whole[-1].last:
             before = whole[-1]
+            # the sooner end: what is still held then is filed again
             last, end = max(before.last, segment.last), min(before.end, segment.end)
             whole[-1] = Segment(end, before.after, last)
         else:
@@ -173,6 +178,7 @@ class SegmentRows:
         """
         low, high = segments_behind(checked)
         more = False
+
         pages = self._calls.pages(
             "query",
             TableName=self._table,
@@ -186,14 +192,17 @@ class SegmentRows:
                 ":high": {"S": high},
             },
         )
+
         found = []
         for page in pages:
             for item in page["Items"]:
                 with suppress(Unreadable):  # of a newer release, or damaged: a scan finds its part
                     found.append(read_segment(item))
+
             more = "LastEvaluatedKey" in page
             if not more or not found or found[0].end != found[-1].end:
                 break
+
         return found, more
 
     def statements(self, shard: Shard, segments: Sequence[Segment]) -> list[Statement]:

@@ -132,19 +132,24 @@ def shard_item(row: ShardRow) -> Item:
     ):
         if value:
             item[name] = number(value)
+
     for name, text in (
         (READY_SEQUENCE, row.ready_sequence),
         (LATER_SEQUENCE, row.later_sequence),
     ):
         if text:
             item[name] = {"S": text}
+
     if row.recount is not None:
         item[RECOUNT] = number(row.recount)
     if row.settled:
         item[SETTLED] = {"BOOL": True}
+
+    # both keys of the index, or neither
     if row.next_check is not None:
         item[LOOK_AT] = number(row.next_check)
         item[BUCKET] = {"S": bucket(row.topic, row.epoch, row.shard)}
+
     return item
 
 
@@ -235,6 +240,7 @@ class ShardRows:
         new, old = shard_item(row), shard_item(before)
         changed = {n: v for n, v in new.items() if old.get(n) != v}
         removed = [n for n in old if n not in new]
+
         conditions, values = [], {}
         expression_names = {}
         for n, name in enumerate(_WATCHED):
@@ -244,9 +250,11 @@ class ShardRows:
                 values[f":w{n}"] = old[name]
             else:
                 conditions.append(f"attribute_not_exists(#w{n})")
+
         update = ""
         for verb, fields in (("SET", list(changed)), ("REMOVE", removed)):
             if fields:
+                # REMOVE goes on behind the numbers of SET: no place stands for two attributes
                 start = len(expression_names)
                 places = [f"#c{start + n}" for n in range(len(fields))]
                 expression_names |= dict(zip(places, fields, strict=True))
@@ -254,6 +262,7 @@ class ShardRows:
                     values |= {f":{p[1:]}": new[f] for p, f in zip(places, fields, strict=True)}
                     places = [f"{p} = :{p[1:]}" for p in places]
                 update += f"{verb} {', '.join(places)} "
+
         return {
             "TableName": self._table,
             "Key": shard_key(row.topic, row.epoch, row.shard),
@@ -275,18 +284,21 @@ class ShardRows:
             statements.append(
                 statement("DELETE FROM", self._table, place, wheres=wheres, parameters=values)
             )
+
         return sum(answer.done for answer in execute(self._calls, statements))
 
     def postpone(self, row: ShardRow, next_check: int, backoff: int) -> bool:
         """Postpone the next check where it is as in `row`; return whether it was."""
         if row.next_check is None:
             return False
+
         try:
             self._calls.call(
                 "update_item",
                 TableName=self._table,
                 Key=shard_key(row.topic, row.epoch, row.shard),
                 UpdateExpression="SET #l = :l, #b = :b",
+                # a check that somebody called for since must not be put off
                 ConditionExpression="#l = :was",
                 ExpressionAttributeNames={"#l": LOOK_AT, "#b": BACKOFF},
                 ExpressionAttributeValues={
@@ -297,6 +309,7 @@ class ShardRows:
             )
         except ConditionFailed:
             return False
+
         return True
 
     def settle(self, topic: str, epoch: int, shard: int) -> None:
@@ -331,6 +344,7 @@ class ShardRows:
             condition += " AND #l <= :l"
             values[":l"] = number(until)
             expression_names["#l"] = LOOK_AT
+
         return self._calls.pages(
             "query",
             TableName=self._table,

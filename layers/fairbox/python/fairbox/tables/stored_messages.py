@@ -256,6 +256,7 @@ def message_item(
         SIZE: number(len(message.body)),
         CONTENT_TYPE: {"S": message.content_type},
     }
+
     for name, value in (
         (PARTITION_KEY, message.partition_key),
         (DEDUP_KEY, message.dedup_key),
@@ -264,23 +265,29 @@ def message_item(
     ):
         if value is not None:
             item[name] = {"S": value}
+
     if message.direct:
         item[DIRECT] = {"BOOL": True}
     if message.headers:
         item[HEADERS] = {"M": {k: {"S": v} for k, v in message.headers.items()}}
+
     packed, compressed = message.body, False
     if len(message.body) > bodies.COMPRESS_OVER:
         packed, compressed = bodies.compress(message.body)
+
     fits = len(packed) <= bodies.OFFLOAD_OVER
     if not fits and bucket is None:
         raise BodyTooLarge(len(message.body), bodies.OFFLOAD_OVER)
+    # a line of the archive has the body unpacked: its size as published counts
     large = offload or len(message.body) > bodies.ARCHIVED_UP_TO
+
     if not fits or (bucket is not None and large):
         # an id that is added again must not overwrite the body that is there
         digest = hashlib.sha256(message.body).hexdigest()[:16]
         object_key = f"{_object_key(message.topic, message.id)}-{digest}"
         item[OFFLOADED] = {"S": f"{bucket}/{object_key}"}
         return item, (object_key, message.body)
+
     item[BODY] = {"B": packed}
     if compressed:
         item[CODING] = {"S": "z"}
@@ -339,6 +346,7 @@ def _read_message(item: Mapping[str, Any]) -> StoredMessage:
     lane, topic, epoch, shard = parse_lane_pk(item[PK]["S"])
     if item.get(VERSION) != _FIRST_VERSION:
         check_version(item, VERSION)
+
     sk = item[SK]["S"]
     due: int | None = None
     if lane == "later":
@@ -346,9 +354,11 @@ def _read_message(item: Mapping[str, Any]) -> StoredMessage:
         due = int(due_text)
     elif DUE in item:
         due = int(item[DUE]["N"])
+
     if message_key(MessageRef(topic, epoch, shard, sk, due), lane) != {PK: item[PK], SK: item[SK]}:
         # deleting by its ref would miss it
         raise Unreadable(key_text(item), "its key is not written as keys are")
+
     size = int(item[SIZE]["N"])
     offloaded = None
     body = b""
@@ -356,6 +366,7 @@ def _read_message(item: Mapping[str, Any]) -> StoredMessage:
         offloaded = _offloaded(item, topic, sk)
     else:
         body = _body(item, size)
+
     message = Message(
         topic=topic,
         body=body,
@@ -368,8 +379,10 @@ def _read_message(item: Mapping[str, Any]) -> StoredMessage:
         direct=DIRECT in item,
         id=sk,
     )
+
     if due is not None:
         message = replace(message, delay=max(0, due - time_of(sk)) / 1000)
+
     return StoredMessage(
         message=message,
         ref=MessageRef(topic, epoch, shard, sk, due),
@@ -397,6 +410,7 @@ def _claim(item: Mapping[str, Any]) -> Claim | None:
     if not isinstance(token, bytes):
         raise TypeError("the token is not binary")
     token = bytes(token)
+
     return Claim(
         int(item[CLAIM_COUNT]["N"]),
         int(item[CLAIM_UNTIL]["N"]),
@@ -478,6 +492,7 @@ def pending_value(pending: frozenset[str]) -> dict[str, Any]:
 def stored_item(stored: StoredMessage, original: Mapping[str, Any]) -> Item:
     """Return the original item with the state of `stored` in it, under `stored`'s own key."""
     item = dict(original) | message_key(stored.ref, stored.lane)
+    # state without a value must not stay from the original
     for name in (
         PENDING,
         STATES,
@@ -487,6 +502,7 @@ def stored_item(stored: StoredMessage, original: Mapping[str, Any]) -> Item:
         SKIPPED,
     ):
         item.pop(name, None)
+
     if stored.pending is not None:
         item[PENDING] = pending_value(stored.pending)
     if stored.states:
@@ -495,12 +511,16 @@ def stored_item(stored: StoredMessage, original: Mapping[str, Any]) -> Item:
         item[GONE] = {"S": stored.gone}
     if stored.reason:
         item[REASON] = {"S": stored.reason}
+
     if stored.redriven:
         item[REDRIVEN] = number(stored.redriven)
     if stored.skipped:
         item[SKIPPED] = skipped_value(stored.skipped)
+
+    # in lane `later` the key has it
     if stored.lane != "later" and stored.ref.due is not None:
         item[DUE] = number(stored.ref.due)
+
     return item
 
 

@@ -64,16 +64,19 @@ class Tables:
         self.deliveries = deliveries
         self.batches = batches
         self.bodies = bodies
+
         self.lanes = Lanes(self.calls, outbox)
         self.rows = ShardRows(self.calls, outbox)
         self.walks = WalkPositions(self.calls, outbox)
         self.claims = Claims(self.calls, outbox)
         self.key_claims = KeyClaimTable(self.calls, outbox)
         self.deferred_keys = DeferredKeyTable(self.calls, outbox)
+
         self.topics = TopicTable(self.calls, outbox)
         self.topic_cache = DispatcherTopics(self.topics, self.calls.clock)
         latest = partial(self.topics.changes, consistent=False)
         self.circuits = CircuitRows(self.calls, outbox, latest)
+
         self.dead = DeadLane(self.calls, deliveries)
         self.ledger = Ledger(self.calls, deliveries)
 
@@ -127,6 +130,7 @@ class Tables:
         ]
         answer = self.calls.call("transact_get_items", TransactItems=gets)
         lying, dead = (found.get("Item") for found in answer["Responses"])
+
         letter = read_dead(dead).stored if dead else None
         try:
             return (read_message(lying) if lying else None), letter

@@ -57,6 +57,7 @@ class _Cache:
     def follow(self, changes: TopicChanges) -> frozenset[bytes] | None:
         """Drop the copies of topics that changed; return their digests, None: any may have."""
         changed = None if self.changes is None else changes.since(self.changes)
+
         with self._lock:
             if changed is None:
                 self.by_name = {}
@@ -122,13 +123,17 @@ class DispatcherTopics:
         now = self._clock.now()
         if 0 <= now - self._checked <= DISPATCHER_COPY_SECONDS:
             return
+
         self._row = self._table.version_row()
         changes = read_changes(self._row)
         changed = self._cache.follow(changes)
+
+        # nobody knows which changed, or the stamps are too many: all topics count as changed
         if changed is None or len(self._stamps) > MAX_TOPICS:
             self._floor, self._stamps = changes.total, {}
         elif changed:
             self._stamps = self._stamps | dict.fromkeys(changed, changes.total)
+
         self._checked = now
 
     def stamp(self, name: str) -> int:
@@ -144,6 +149,7 @@ class DispatcherTopics:
         by_name = self._cache.by_name
         cached = by_name.get(name)
         if cached is None:
+            # before the read: a change meanwhile makes the copy look old, never new
             stamps, floor = self._stamps, self._floor
             topics = {
                 found: _Cached(state, max(floor, stamps.get(topic_digest(found), 0)))
@@ -196,16 +202,20 @@ class ProducerTopics:
             cached = self._cache.by_name.get(name)
             if cached is not None and self._fresh(cached, now):
                 return cached
+
+        # before the read: a change meanwhile replaces this dictionary, and the copy goes with it
         by_name = self._cache.by_name
         compared = self._cache.changes is not None
         topics = {
             found: _Cached(state, at=now, compared=compared)
             for found, state in self._cache.read(name).items()
         }
+
         cached = topics[name]
         if cached.state is None:
             del topics[name]  # whoever creates the topic may use it at once
             self._cache.drop(name)
+
         self._cache.keep(by_name, topics)
         return cached
 

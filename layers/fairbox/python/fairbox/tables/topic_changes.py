@@ -93,6 +93,7 @@ def change_update(table: str, counter: str, topic: str, before: TopicChanges) ->
         before: the changes as they were read lately.
     """
     changed, count = slot_attributes(before.total % SLOTS)
+
     return {
         "TableName": table,
         "Key": version_key(),

@@ -43,17 +43,14 @@ from fairbox.tables.stored_messages import VERSION, number
 from fairbox.tables.topic_changes import CONFIG_VERSION, change_update, read_changes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from fairbox.model.subscription_status import SubscriptionStatus
-
-    _Subscribed = list[tuple[Subscription, SubscriptionStatus]]
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from fairbox.model.subscription_status import SubscriptionStatus
     from fairbox.tables.busiest_topics import BusiestTopics
     from fairbox.tables.calls import Calls
     from fairbox.tables.topic_changes import TopicChanges
+
+    _Subscribed = list[tuple[Subscription, SubscriptionStatus]]
 
 # of a topic's row, and of a subscription's, in partition `config`
 ORDERING: Final = "od"  # S, `none` or `key`
@@ -116,17 +113,20 @@ def topic_item(state: TopicState) -> Item:
         },
         RETENTION: number(topic.retention),
     }
+
     numbers = {
         DEDUP_WINDOW: topic.dedup_window,
         MESSAGE_RETENTION: topic.message_retention,
         MAX_OUTSTANDING: topic.max_outstanding,
     }
     item |= {name: number(n) for name, n in numbers.items() if n is not None}
+
     if topic.partition is not None:
         part = topic.partition
         item[PARTITION] = {"L": [{"S": part.queue}, number(part.number), number(part.count)]}
     if topic.on_dead == "block":
         item[ON_DEAD] = {"BOOL": True}
+
     if topic.weight != 1:
         item[WEIGHT] = number(topic.weight)
     if topic.mini_batch != 1:
@@ -134,12 +134,14 @@ def topic_item(state: TopicState) -> Item:
     if topic.tenant_weights:
         weights = {tenant: number(weight) for tenant, weight in topic.tenant_weights.items()}
         item[TENANT_WEIGHTS] = {"M": weights}
+
     if state.widths:
         item[WIDTHS] = epochs_value(state.widths)
     if state.paused:
         item[PAUSED] = {"BOOL": True}
     if state.deleting is not None:
         item[DELETING] = number(state.deleting)
+
     return item
 
 
@@ -159,6 +161,7 @@ def subscription_item(subscription: Subscription) -> Item:
         TIMEOUT: number(subscription.timeout),
         SINCE: number(subscription.since),
     }
+
     if subscription.max_attempts is not None:
         item[MAX_ATTEMPTS] = number(subscription.max_attempts)
     if subscription.max_in_flight is not None:
@@ -167,6 +170,7 @@ def subscription_item(subscription: Subscription) -> Item:
         item[RATE] = number(subscription.rate)
     if subscription.weight is not None:
         item[WEIGHT] = number(subscription.weight)
+
     return item
 
 
@@ -188,11 +192,13 @@ def read_topics(items: Iterable[Mapping[str, Any]]) -> list[TopicState]:
                 topics[parts[1]][1].append((read, read_status(item)))
         except NOT_OURS as error:
             raise Unreadable(key_text(item), f"{type(error).__name__}: {error}") from error
+
     return [_topic(name, item, subscriptions) for name, (item, subscriptions) in topics.items()]
 
 
 def _subscription(item: Mapping[str, Any], topic: str, name: str) -> Subscription:
     attempts, in_flight, rate, weight = (item.get(name) for name in OPTIONAL_OF_SUBSCRIPTION)
+
     return Subscription(
         topic,
         name,
@@ -225,6 +231,7 @@ def _topic(name: str, item: Mapping[str, Any], subscribed: _Subscribed) -> Topic
         window = item.get(DEDUP_WINDOW)
         kept = item.get(MESSAGE_RETENTION)
         most = item.get(MAX_OUTSTANDING)
+
         topic = Topic(
             name,
             shards=epochs[-1].shards,
@@ -243,12 +250,14 @@ def _topic(name: str, item: Mapping[str, Any], subscribed: _Subscribed) -> Topic
             message_retention=None if kept is None else int(kept["N"]),
             max_outstanding=None if most is None else int(most["N"]),
         )
+
         paused = item.get(PAUSED, {"BOOL": False})["BOOL"] is True
         version = int(item[VERSION]["N"])
         widths = read_epochs(item.get(WIDTHS, {"L": []}))
         deleting = int(item[DELETING]["N"]) if DELETING in item else None
         subscriptions = tuple(one for one, _ in subscribed)
         statuses = {one.name: status for one, status in subscribed}
+
         return TopicState(topic, epochs, subscriptions, version, paused, deleting, statuses, widths)
     except NOT_OURS as error:
         raise Unreadable(key_text(item), f"{type(error).__name__}: {error}") from error
@@ -293,16 +302,20 @@ class TopicTable:
             ended = len(page) < NEAR_ROWS
             if not page or _name_of(page[-1]) != name:
                 break  # all rows of the topic were read
+
         rows: dict[str, list[dict[str, Any]]] = {}
         for item in items:
             rows.setdefault(_name_of(item), []).append(item)
         if not ended:
+            # the page may end among the subscriptions of the last topic
             last = _name_of(items[-1])
             rows = {topic: its for topic, its in rows.items() if topic != last}
+
         found = read_topics(rows.pop(name, []))
         for its in rows.values():
             with suppress(Unreadable):
                 found += read_topics(its)
+
         return found
 
     def changes(self, *, consistent: bool = True) -> TopicChanges:
@@ -348,6 +361,7 @@ class TopicTable:
             seen += len(read_topics(page))
             if seen > limit:  # all rows of the last one that is wanted were read
                 break
+
         return read_topics(items)[:limit]
 
     def _query(self, name: str | None) -> list[TopicState]:
@@ -383,6 +397,7 @@ class TopicTable:
         def decide(there: TopicState | None) -> TopicState:
             if there is None:
                 return TopicState(topic, (Epoch(0, topic.shards, 0),))
+
             check_stays(there)
             wanted = _reconciled(topic, there.topic)
             if there.topic != wanted and there.pushed and wanted.message_retention is not None:
@@ -425,11 +440,14 @@ class TopicTable:
         for _ in range(_TRIES):
             there = self.load(name)
             wanted = decide(there)
+            # a write would count up the version row, and processes would drop their copies
             if wanted == there:
                 return wanted
+
             state = wanted if there is None else replace(wanted, version=there.version + 1)
             if self._change(name, [self._put_topic(state, there)]):
                 return state
+
         raise TopicConflict(name, _CHANGED)
 
     def mark_deleting(self, name: str) -> int:
@@ -477,20 +495,25 @@ class TopicTable:
         before = self.load(subscription.topic)
         if before is None:
             raise UnknownTopic(subscription.topic)
+
         check_stays(before)
         check_subscriptions(before, [subscription.name])
+
         added = {s.name: s.since for s in before.subscriptions}
         since = added.get(subscription.name, milliseconds(self._calls.clock))
         subscription = replace(subscription, since=since)
         status = before.status(subscription.name)
+
         put = {"Update": self._put_subscription(subscription, status.reset())}
         actions = [self._topic_stays(subscription.topic), put]
         if not self._change(subscription.topic, actions):
+            # the topic has changed since it was read: another read tells how
             there = self.load(subscription.topic)
             if there is None:
                 raise UnknownTopic(subscription.topic)
             check_subscriptions(there, [])
             raise TopicConflict(subscription.topic, _DELETED)
+
         return before
 
     def write_busiest(self, busiest: BusiestTopics) -> None:
@@ -533,6 +556,7 @@ class TopicTable:
             put["ConditionExpression"] = "attribute_not_exists(#pk)"
             put["ExpressionAttributeNames"] = {"#pk": PK}
             return {"Put": put}
+
         update = self._whole(item, OPTIONAL_OF_TOPIC)
         update["ConditionExpression"] = "#v = :v"
         update["ExpressionAttributeNames"] |= {"#v": VERSION}
@@ -544,8 +568,10 @@ class TopicTable:
         key = {name: item.pop(name) for name in (PK, SK)}
         absent = [n for n in optional if n not in item]
         fields = {f"#f{n}": name for n, name in enumerate([*item, *absent])}
+
         sets = ", ".join(f"#f{n} = :f{n}" for n in range(len(item)))
         removes = ", ".join(list(fields)[len(item) :])
+
         return {
             "TableName": self._table,
             "Key": key,
@@ -628,6 +654,7 @@ def _reconciled(topic: Topic, there: Topic) -> Topic:
     if differ:
         hint = "; `resize` changes shards" if there.ordering == topic.ordering else ""
         raise TopicConflict(topic.name, f"it is there with {' and '.join(differ)}{hint}")
+
     partition = given.get("partition")
     if partition in (None, there.partition):  # that it is one is never forgotten
         given["partition"] = there.partition
@@ -639,4 +666,5 @@ def _reconciled(topic: Topic, there: Topic) -> Topic:
         raise TopicConflict(
             topic.name, "it is there as one ordered topic: to partition it would break its order"
         )
+
     return replace(there, **given)

@@ -124,6 +124,7 @@ def read_walk_position(item: Mapping[str, Any]) -> WalkPosition:
         for name, value in item.items()
         if (name == WALK_SHARED or name.startswith(WALK_APART)) and "S" in value
     }
+
     shared, audience = _parts(texts.get(WALK_SHARED, ""))
     apart = {}
     for name, text in texts.items():
@@ -131,6 +132,7 @@ def read_walk_position(item: Mapping[str, Any]) -> WalkPosition:
             places, written = _parts(text)
             time = int(written) if written.isdecimal() else 0
             apart[name.removeprefix(WALK_APART)] = Places(places.ready, places.later, time)
+
     return WalkPosition(shared, audience, apart, texts)
 
 
@@ -177,9 +179,12 @@ class WalkPositions:
             after[WALK_SHARED] = shared_text(*shared)
         for name, places in (apart or {}).items():
             after[apart_name(name)] = None if places is None else apart_text(places)
+
         names = {f"#n{n}": name for n, name in enumerate(after)}
         sets, removes, conditions = [], [], []
         values: dict[str, Any] = {}
+
+        # only these are compared: walks of other subscriptions may write theirs at the same time
         for place, name in names.items():
             old, new = before.texts.get(name), after[name]
             if old is None:
@@ -187,13 +192,16 @@ class WalkPositions:
             else:
                 conditions.append(f"{place} = :o{place[2:]}")
                 values[f":o{place[2:]}"] = {"S": old}
+
             if new is None:
                 removes.append(place)
             else:
                 sets.append(f"{place} = :n{place[2:]}")
                 values[f":n{place[2:]}"] = {"S": new}
+
         update = f"SET {', '.join(sets)} " if sets else ""
         update += f"REMOVE {', '.join(removes)}" if removes else ""
+
         try:
             self._calls.call(
                 "update_item",
@@ -209,4 +217,5 @@ class WalkPositions:
             there = read_walk_position(failed.old)
             # ours, when the answer to an earlier try was lost
             return None if all(there.texts.get(n) == text for n, text in after.items()) else there
+
         return None

@@ -33,22 +33,26 @@ def create_table(engine: Engine, request: Request) -> Response:
             raise invalid(f"Invalid table/index name {each!r}: 3 to 255 of a-z A-Z 0-9 _ - .")
     if name in engine.tables:
         raise Refusal("ResourceInUseException", f"Table already exists: {name}")
+
     kinds = {
         definition["AttributeName"]: definition["AttributeType"]
         for definition in request["AttributeDefinitions"]
     }
     keys = _keys(request["KeySchema"], kinds)
+
     table = Table(name, keys, _description(engine, request))
     used = set(keys.names)
     for definition in indexes:
         index = _index(definition, kinds, keys)
         table.indexes[index.name] = index
         used |= set(index.keys.names)
+    # the service refuses definitions that no key uses, too
     if used != kinds.keys():
         raise invalid_parameter(
             "Number of attributes in KeySchema does not exactly match number of attributes "
             "defined in AttributeDefinitions"
         )
+
     specification = request.get("StreamSpecification", {})
     if specification.get("StreamEnabled"):
         label = datetime.fromtimestamp(engine.clock.now(), UTC).strftime("%Y-%m-%dT%H:%M:%S.000")
@@ -57,6 +61,7 @@ def create_table(engine: Engine, request: Request) -> Response:
         table.description["StreamSpecification"] = dict(specification)
         table.description["LatestStreamArn"] = arn
         table.description["LatestStreamLabel"] = label
+
     engine.tables[name] = table
     return {"TableDescription": _described(table)}
 
@@ -85,6 +90,7 @@ def _keys(schema: list[dict[str, str]], kinds: dict[str, str]) -> Keys:
                 "Some index key attributes are not defined in AttributeDefinitions. "
                 f"Keys: [{attribute}], AttributeDefinitions: [{', '.join(kinds)}]"
             )
+
     range_name = roles.get("RANGE")
     range_kind = kinds[range_name] if range_name is not None else None
     return Keys(roles["HASH"], kinds[roles["HASH"]], range_name, range_kind)
@@ -101,6 +107,7 @@ def _index(definition: dict[str, Any], kinds: dict[str, str], table_keys: Keys) 
     kind = projection.get("ProjectionType")
     if kind not in {"ALL", "KEYS_ONLY", "INCLUDE"}:
         raise invalid_parameter(f"Unknown ProjectionType: {kind}")
+
     projected = None
     if kind != "ALL":
         included = projection.get("NonKeyAttributes", [])
@@ -108,6 +115,7 @@ def _index(definition: dict[str, Any], kinds: dict[str, str], table_keys: Keys) 
         if (kind == "INCLUDE") != bool(included):
             raise invalid_parameter(f"ProjectionType is {kind}, NonKeyAttributes do not fit it")
         projected = frozenset((*table_keys.names, *keys.names, *included))
+
     return Index(definition["IndexName"], keys, projected, definition)
 
 
@@ -122,6 +130,7 @@ def _described(table: Table) -> dict[str, Any]:
             for row in partition.rows.values()
         ),
     }
+
     if table.indexes:
         described["GlobalSecondaryIndexes"] = [
             {
@@ -134,6 +143,7 @@ def _described(table: Table) -> dict[str, Any]:
             }
             for index in table.indexes.values()
         ]
+
     return described
 
 

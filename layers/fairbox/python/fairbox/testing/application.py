@@ -230,6 +230,7 @@ class MemoryApplication:
     ) -> None:
         self.clock = clock or ManualClock()
         self.rng = rng or random.Random(0)  # noqa: S311 - a simulation's
+
         self.engine = MemoryDynamoDB(self.clock, index_lag=index_lag)
         for definition in table_definitions(outbox=OUTBOX, deliveries=DELIVERIES):
             self.engine.create_table(**definition)
@@ -238,20 +239,25 @@ class MemoryApplication:
         for table, name in _EXPIRES.items():
             kept = {"AttributeName": name, "Enabled": True}
             self.engine.update_time_to_live(TableName=table, TimeToLiveSpecification=kept)
+
         self.client = wrap(self.engine)
         self.ids = IdGenerator(self.clock, self.rng.getrandbits)
         self.bodies = MemoryBodies()
         self.archive = MemoryArchive()
         self.given_up = MemoryGivenUp(self.clock)
+
         self.feeds = Feeds(self.client, table=FEEDS, clock=self.clock, rng=self.rng, ids=self.ids)
         self.destinations = MemoryDestinations(
+            # called only later, when there is an outbox
             lambda messages: add_to_topic(self.outbox, messages),
             self.feeds.publish_many,
         )
+
         self.doorbells = DoorbellQueues(
             self.clock, groups=self._groups, groups_apart=self._groups_apart
         )
         self.acks = MemoryAcks()
+
         self.outbox = Outbox(
             self.client,
             table=OUTBOX,
@@ -262,6 +268,7 @@ class MemoryApplication:
             clock=self.clock,
             rng=self.rng,
         )
+
         self.queue = Queue.over(self.outbox)
         self.batches = Batches(
             self.client,
@@ -273,7 +280,9 @@ class MemoryApplication:
             ids=self.ids,
         )
         self.keeper = BatchMaintenance(self.batches)
+
         self.tables = self.tables_of(self.clock)
+        # functions have copies of topics of their own, which age apart from those of clients
         dispatcher = Dispatcher(
             self.tables,
             self.destinations,
@@ -282,11 +291,13 @@ class MemoryApplication:
             rng=self.rng,
             fan_out=run_sequentially,
         )
+
         self._relay = Relay(dispatcher)
         self._visits = Visits(dispatcher)
         expiry = Expiry(self.tables, self.clock)
         self._sweep = Sweep(self.tables, self.doorbells, self.clock, expiry=expiry)
         self._marking = self.marking_of(self.clock, self.given_up)
+
         self._relayed: str | None = None
         self._marked: str | None = None
         self._cascaded: str | None = None
@@ -443,9 +454,12 @@ class MemoryApplication:
         """
         end = self.clock.now() + seconds
         last_sweep = self.clock.now()
+
         while True:
+            # until all rest: the work of one gives work to others
             while self.relay() or self.mark() or self.visit() or self.ack() or self.cascade():
                 pass
+
             if self.clock.now() - self._cleaned_at >= CLEANED_SECONDS:
                 self.clean()
                 continue

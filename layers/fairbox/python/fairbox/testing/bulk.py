@@ -29,6 +29,7 @@ def batch_write_item(engine: Engine, request: Request) -> Response:
         raise invalid("Too many items requested for the BatchWriteItem call")
     if not all(requested.values()) or not requested:
         raise parameter_error("Invalid length for parameter RequestItems, valid min length: 1")
+
     bill = Bill(request.get("ReturnConsumedCapacity"))
     writes = [
         _prepared(engine, table, entry) for table, entries in requested.items() for entry in entries
@@ -36,11 +37,13 @@ def batch_write_item(engine: Engine, request: Request) -> Response:
     seen: set[tuple[str, Position]] = {(write.table.name, write.key) for write in writes}
     if len(seen) != len(writes):
         raise invalid("Provided list of item keys contains duplicates")
+
     for write in writes:
         old = write.table.store.get(write.key)
         indexes = engine.write(write.table, write.key, old, write.row)
         if bill.wanted:
             bill.add(write.table.name, base_units(old, write.row), indexes)
+
     response: Response = {"UnprocessedItems": {}}
     if bill.wanted:
         response["ConsumedCapacity"] = bill.entries()
@@ -66,10 +69,12 @@ def batch_get_item(engine: Engine, request: Request) -> Response:
     count = sum(len(part["Keys"]) for part in requested.values())
     if count > MAX_READS:
         raise invalid("Too many items requested for the BatchGetItem call")
+
     bill = Bill(request.get("ReturnConsumedCapacity"))
     responses: dict[str, list[Any]] = {}
     unprocessed: dict[str, Any] = {}
     total = 0
+
     for name, part in requested.items():
         table = engine.table(name)
         expressions = Expressions(part)
@@ -82,6 +87,7 @@ def batch_get_item(engine: Engine, request: Request) -> Response:
             )
         if len(set(keys)) != len(keys):
             raise invalid("Provided list of item keys contains duplicates")
+
         found = responses.setdefault(name, [])
         left: list[Any] = []
         for key, given in zip(keys, part["Keys"], strict=True):
@@ -94,8 +100,10 @@ def batch_get_item(engine: Engine, request: Request) -> Response:
             bill.add(name, read_units(size, consistent=part.get("ConsistentRead", False)))
             if row is not None:
                 found.append(projection.keep(row.item) if projection else copy_item(row.item))
+
         if left:
             unprocessed[name] = {**part, "Keys": left}
+
     response: Response = {"Responses": responses, "UnprocessedKeys": unprocessed}
     if bill.wanted:
         response["ConsumedCapacity"] = bill.entries()

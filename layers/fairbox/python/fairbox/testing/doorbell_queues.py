@@ -67,6 +67,7 @@ class DoorbellQueues(SqsDoorbells):
             name: self.sqs.create_queue(QueueName=name, Attributes=attributes)["QueueUrl"]
             for name, attributes in QUEUES.items()
         }
+
         self._urls = urls[NOW], urls[LATER]
         self._settings: dict[str, Any] = {
             "new_id": self._id,
@@ -75,6 +76,7 @@ class DoorbellQueues(SqsDoorbells):
             "groups_apart": groups_apart,
         }
         super().__init__(self.sqs, *self._urls, clock=clock, **self._settings)
+
         self.visits = SqsTrigger(self.sqs, urls[NOW], urls[APART], batch=1)
         self.forwards = SqsTrigger(self.sqs, urls[LATER])
 

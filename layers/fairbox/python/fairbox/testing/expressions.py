@@ -241,6 +241,7 @@ def _check_call(tree: Call, values: Values) -> None:
         raise _wrong_type(tree.function, "N")
     if len(tree.arguments) == 1 or not isinstance(tree.arguments[1], ValueRef):
         return
+
     value = values[tree.arguments[1].ref]
     if tree.function == "begins_with" and kind_of(value) not in {"S", "B"}:
         raise _wrong_type(tree.function, kind_of(value))

@@ -44,7 +44,7 @@ _TRANSACTIONS: Final = {"transact_write_items", "transact_get_items"}
 OPERATIONS: Final = frozenset(
     {
         "get_item", "put_item", "update_item", "delete_item", "query", "scan",
-        "batch_execute_statement", *_BULK, *_TRANSACTIONS,
+        *_BULK, *_TRANSACTIONS,
     }
 )  # fmt: skip
 
@@ -84,6 +84,7 @@ class FaultyDynamoDB:
             raise ValueError("rates: each is a probability, and together they are at most 1")
         if operations - OPERATIONS:
             raise ValueError(f"operations: unknown {sorted(operations - OPERATIONS)}")
+
         self._operations = operations
         self._script: dict[str, deque[Fault | None]] = {name: deque() for name in OPERATIONS}
         self._lock = threading.Lock()
@@ -141,6 +142,7 @@ class FaultyDynamoDB:
         fault = self._draw(operation)
         if fault is None:
             return method(**request)
+
         if fault is Fault.APPLIED_THEN_TIMEOUT:
             method(**request)
             raise ReadTimeoutError(endpoint_url=_ENDPOINT)
@@ -156,6 +158,7 @@ class FaultyDynamoDB:
         """One action, drawn at random, met another transaction."""
         with self._lock:
             struck = self._rng.randrange(count)
+
         reasons: list[dict[str, Any]] = [{"Code": "None"} for _ in range(count)]
         reasons[struck] = {
             "Code": Fault.CONFLICT.value,
@@ -179,6 +182,7 @@ class FaultyDynamoDB:
         answer = (
             method(**{**request, "Statements": [entries[n] for n in sorted(kept)]}) if kept else {}
         )
+
         passed = iter(answer.get("Responses", ()))
         responses = [
             next(passed) if n in kept else {"Error": throttled} for n in range(len(entries))
@@ -192,12 +196,14 @@ class FaultyDynamoDB:
         """
         if operation == _STATEMENTS:
             return self._partly_stated(method, request)
+
         writes = operation == "batch_write_item"
         entries = [
             (table, entry)
             for table, part in request["RequestItems"].items()
             for entry in (part if writes else part["Keys"])
         ]
+
         with self._lock:
             count = self._rng.randint(1, len(entries) - 1) if len(entries) > 1 else 0
             kept = set(self._rng.sample(range(len(entries)), count))
@@ -205,11 +211,13 @@ class FaultyDynamoDB:
             raise client_error(
                 Fault.THROTTLED.value, _MESSAGES[Fault.THROTTLED], _service_name(operation)
             )
+
         passed = [entry for place, entry in enumerate(entries) if place in kept]
         left = [entry for place, entry in enumerate(entries) if place not in kept]
         answer = method(**{**request, "RequestItems": _grouped(request, passed, writes=writes)})
         field = "UnprocessedItems" if writes else "UnprocessedKeys"
         unprocessed = answer.get(field) or {}
+
         for table, part in _grouped(request, left, writes=writes).items():
             if table not in unprocessed:
                 unprocessed[table] = part
@@ -218,6 +226,7 @@ class FaultyDynamoDB:
             else:
                 part["Keys"] = [*unprocessed[table]["Keys"], *part["Keys"]]
                 unprocessed[table] = part
+
         answer[field] = unprocessed
         return answer
 

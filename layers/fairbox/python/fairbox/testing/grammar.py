@@ -253,9 +253,11 @@ class Parser:
             while self.at_word("NOT"):
                 self.take_operator()
                 negations += 1
+
             if self.accept("("):
                 groups.append(_Group(negations))
                 continue
+
             groups[-1].add(self._predicate(), negations)
             while not self._goes_on(groups[-1]):
                 if len(groups) == 1:
@@ -276,8 +278,10 @@ class Parser:
     def _predicate(self) -> Condition:
         if self.token.kind == "word" and self.tokens[self.position + 1].text == "(":
             name = self.token.text
+            # `size` is an operand, and no condition
             if name != "size":
                 return self._call(name)
+
         left = self.operand()
         if self.at_word("BETWEEN"):
             self.take_operator()
@@ -286,6 +290,7 @@ class Parser:
                 raise self.syntax_error()
             self.take()
             return Between(left, *_distinct("BETWEEN", left, low, self.operand()))
+
         if self.at_word("IN"):
             self.take_operator()
             self.expect("(")
@@ -293,14 +298,17 @@ class Parser:
             if len(options) > MAX_OPTIONS:
                 raise ExpressionError("The IN operator is provided with too many operands")
             return In(left, _distinct("IN", left, *options))
+
         if self.token.kind == "sign" and self.token.text in COMPARATORS:
             sign = self.take_operator().text
             return Compare(sign, left, *_distinct(sign, left, self.operand()))
+
         raise self.syntax_error()
 
     def _call(self, name: str) -> Call:
         if name not in FUNCTIONS:
             raise ExpressionError(f"Invalid function name; function: {name}")
+
         self.take_operator()
         self.take()
         arguments = self._operands()
@@ -313,6 +321,7 @@ class Parser:
             raise ExpressionError(
                 "Operator or function requires a document path; operator or function: " + name
             )
+
         return Call(name, (arguments[0], *_distinct(name, *arguments)))
 
     def _operands(self) -> tuple[Operand, ...]:
@@ -346,6 +355,7 @@ class Parser:
         root = self._name()
         self.roots.add(root)
         parts: list[str | int] = [root]
+
         while True:
             if self.accept("."):
                 parts.append(self._name())
@@ -374,8 +384,10 @@ class Parser:
                     f"attribute name: {token.text}"
                 )
             return name
+
         if token.kind == "quoted":
             return self.take().text
+
         if token.kind != "word":
             raise self.syntax_error()
         if token.text.lower() in RESERVED_WORDS:

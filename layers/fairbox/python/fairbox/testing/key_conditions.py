@@ -46,6 +46,7 @@ class KeyCondition:
         of = {term.name: term for term in self.terms}
         if len(of) < len(self.terms):
             raise ExpressionError("KeyConditionExpressions must only contain one condition per key")
+
         hash_term = of.pop(hash_name, None)
         range_term = of.pop(range_name, None) if range_name is not None else None
         if hash_term is None:
@@ -58,6 +59,7 @@ class KeyCondition:
             )
         if hash_term.sign != "=":
             raise KeyMissedError("Query key condition not supported")
+
         return hash_term, range_term
 
 

@@ -48,11 +48,13 @@ class MemoryDynamoDB:
             try:
                 response = work(self._engine, request)
             except Exception as error:
+                # boto3 would have refused the shape before it sent anything, in words of its own
                 if not isinstance(error, Refusal) or error.code == "ValidationException":
                     check_shapes(operation, request)
                 if isinstance(error, Refusal):
                     raise error.as_client_error(operation) from None
                 raise
+
         response["ResponseMetadata"] = {"HTTPStatusCode": 200, "RetryAttempts": 0}
         return response
 

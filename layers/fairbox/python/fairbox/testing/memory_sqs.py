@@ -189,9 +189,11 @@ class MemorySqs:
                 f"Reason: Must be between 1 and {_ENTRIES}, if provided."
             )
             raise _error(_INVALID, text, "ReceiveMessage")
+
         if not queue.settings.fifo and queue.full:
             text = "Too many messages in flight."
             raise _error("OverLimit", text, "ReceiveMessage")
+
         taken = queue.receive(
             MaxNumberOfMessages,
             VisibilityTimeout,
@@ -277,6 +279,7 @@ def _each(entries: Sequence[Entry], work: Callable[[Entry], Entry]) -> dict[str,
             told = error.response["Error"]
             theirs = told["Code"] != "InternalError"
             failed.append({"Id": entry["Id"], "SenderFault": theirs, **told})
+
     answer = {"Successful": done, "Failed": failed}
     return {name: found for name, found in answer.items() if found}
 
@@ -353,6 +356,7 @@ def _received(message: QueueMessage) -> dict[str, Any]:
     if message.sequence:
         attributes["MessageDeduplicationId"] = message.deduplication
         attributes["SequenceNumber"] = message.sequence
+
     return {
         "MessageId": message.id,
         "ReceiptHandle": message.receipt,

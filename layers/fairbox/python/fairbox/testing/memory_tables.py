@@ -85,9 +85,11 @@ class Index:
         after = None if new is None else index_entry(new.item, names, self.projected)
         if before is None and after is None:
             return 0
+
         units = index_write_units(before, after, names)
         if units == 0:
             return 0
+
         gone = None if before is None else self.position(dict(before), key)  # type: ignore[arg-type]  # an Item, as stored
         row = None if after is None else Row(dict(after))  # type: ignore[arg-type]  # an Item, as stored
         place = None if row is None else self.position(row.item, key)
@@ -183,17 +185,21 @@ class Table:
             self.store.remove(key)
         else:
             return {}
+
         units = {}
         for index in self.indexes.values():
             cost = index.write(key, old, new, at, lag)
             if cost:
                 units[index.name] = cost
+
         if self.stream is not None:
             before = None if old is None else old.item
             after = None if new is None else new.item
+            # as on AWS, a write that changes nothing leaves no record
             if before is None or after is None or not same_item(before, after):
                 keys = self.key_item(after if after is not None else before or {})
                 self.stream.append(Change(sequence, at, keys, before, after, expired))
+
         return units
 
 

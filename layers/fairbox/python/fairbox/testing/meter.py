@@ -102,17 +102,22 @@ class CostMeter:
     def _call(self, operation: str, method: Callable[..., Any], request: dict[str, Any]) -> Any:
         with self._lock:
             self._calls[operation] += 1
+
         wanted = request.get("ReturnConsumedCapacity", "NONE")
+        # always asked for; callers see it only if they ask for it themselves
         sent = {**request, "ReturnConsumedCapacity": "INDEXES"}
         if operation == "transact_write_items":
             return self._transact(method, request, sent)
         if operation in _CONDITIONAL:
+            # a failed condition is billed by the size of the item that refused it
             sent["ReturnValuesOnConditionCheckFailure"] = "ALL_OLD"
+
         try:
             answer = method(**sent)
         except ClientError as error:
             self._count_refusal(operation, request, error)
             raise
+
         self._count(operation, request, answer)
         if wanted == "NONE":
             answer.pop("ConsumedCapacity", None)
@@ -121,6 +126,7 @@ class CostMeter:
     def _count(self, operation: str, request: Mapping[str, Any], answer: Mapping[str, Any]) -> None:
         reported = answer.get("ConsumedCapacity", [])
         entries = reported if isinstance(reported, list) else [reported]
+
         if operation == "transact_get_items" and not self._exact:
             for get, found in zip(request["TransactItems"], answer["Responses"], strict=True):
                 size = item_size(found.get("Item", {}))
@@ -128,6 +134,7 @@ class CostMeter:
                     operation, get["Get"]["TableName"], rru=2 * read_units(size, consistent=True)
                 )
         elif operation in {"query", "scan"} and answer.get("ScannedCount") == 0:
+            # empty reads, which DynamoDB Local bills wrongly, cost as much as the smallest
             units = read_units(0, consistent=request.get("ConsistentRead", False))
             index = request.get("IndexName", BASE)
             self._add(operation, request["TableName"], index, rru=units)
@@ -139,6 +146,7 @@ class CostMeter:
                     self._add(operation, table, wru=units)
             if operation == "batch_get_item" and not self._exact:
                 self._count_missing(request, answer)
+
         table = request.get("TableName") or (entries[0]["TableName"] if entries else "")
         self._add(operation, table, size=_bytes(request) + _bytes(answer))
 
@@ -193,6 +201,7 @@ class CostMeter:
         operation = "transact_write_items"
         actions = request["TransactItems"]
         before = None if self._exact else self._probe.items(actions)
+
         try:
             answer = method(**sent)
         except ClientError as error:
@@ -200,13 +209,16 @@ class CostMeter:
             if any(reason.get("Code") == "ConditionalCheckFailed" for reason in reasons):
                 self._charge(operation, self._probe.refused(actions, before))
             raise
+
         if before is None:
             for entry in answer.get("ConsumedCapacity", []):
+                # a token that was seen before costs reads, and no writes
                 repeated = "ReadCapacityUnits" in entry
                 self._add_entry("transact_get_items" if repeated else operation, entry)
         else:
             after = self._probe.items(actions)
             self._charge(operation, self._probe.applied(actions, before, after))
+
         self._add(operation, _first_table(actions), size=_bytes(request))
         if request.get("ReturnConsumedCapacity", "NONE") == "NONE":
             answer.pop("ConsumedCapacity", None)
@@ -227,6 +239,7 @@ def _bytes(part: Any) -> int:
         return sum(_bytes(entry) for entry in part)
     if not isinstance(part, dict):
         return 0
+
     total = 0
     for name, value in part.items():
         if name in {"Item", "Attributes", "Key"}:

@@ -133,6 +133,7 @@ class Expressions:
             raise invalid("ExpressionAttributeNames must not be empty")
         if values is not None and not values:
             raise invalid("ExpressionAttributeValues must not be empty")
+
         self._request = request
         self.names: Names = tuple(names.items()) if names else ()
         _check_named(self.names)
@@ -142,6 +143,7 @@ class Expressions:
         )
         if item_size(self.values) > MAX_PLACEHOLDER_BYTES:
             raise invalid("ExpressionAttributeValues exceeds max size")
+
         self._used_names: set[str] = set()
         self._used_values: set[str] = set()
 
@@ -193,12 +195,14 @@ class Expressions:
         text = self._request.get(parameter)
         if text is None:
             return None
+
         try:
             found = compiler(text, self.names)
         except KeyMissedError as error:
             raise invalid(str(error)) from None
         except ExpressionError as error:
             raise invalid(f"Invalid {parameter}: {error}") from None
+
         if found.names:
             self._used_names |= found.names
         if found.values:
@@ -209,6 +213,7 @@ class Expressions:
                         f"Invalid {parameter}: An expression attribute value used in expression "
                         f"is not defined; attribute value: {ref}"
                     )
+
         return found
 
     def done(self) -> None:

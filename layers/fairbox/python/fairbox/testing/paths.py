@@ -87,6 +87,7 @@ def _graft(kept: Item, parts: tuple[str | int, ...], value: Value) -> None:
         else:
             holder = place.setdefault(part, empty)
         place = next(iter(holder.values()))
+
     if isinstance(parts[-1], int):
         place.append(value)
     else:

@@ -62,6 +62,7 @@ class Probe:
             table = self._key(action)[0]
             size = max(item_size(old), item_size(new))
             yield table, "", TRANSACTION_FACTOR * write_units(size)
+
             for index in self._table(table).get("GlobalSecondaryIndexes", []):
                 names = [part["AttributeName"] for part in index["KeySchema"]]
                 projected = self._projected(table, index)

@@ -31,11 +31,13 @@ def get_item(engine: Engine, request: Request) -> Response:
     expressions = Expressions(request)
     projection = expressions.projection()
     expressions.done()
+
     table = engine.table(request["TableName"])
     row = table.store.get(table.key_from(request["Key"])[0])
     response: Response = {}
     if row is not None:
         response["Item"] = projection.keep(row.item) if projection else copy_item(row.item)
+
     if bill.wanted:
         size = row.size if row is not None else 0
         bill.add(table.name, read_units(size, consistent=request.get("ConsistentRead", False)))
@@ -52,6 +54,7 @@ class Page:
         self.index: Index | None = None
         self.consistent: bool = request.get("ConsistentRead", False)
         self.bill = Bill(request.get("ReturnConsumedCapacity"))
+
         name = request.get("IndexName")
         if name is not None:
             self.index = self.table.indexes.get(name)
@@ -59,10 +62,13 @@ class Page:
                 raise invalid(f"The table does not have the specified index: {name}")
             if self.consistent:
                 raise invalid("Consistent reads are not supported on global secondary indexes")
+            # no timer runs here: entries become visible when somebody reads
             self.index.catch_up(engine.clock.now())
+
         place: Table | Index = self.index if self.index is not None else self.table
         self.keys: Keys = place.keys
         self.store = place.store
+
         self.expressions = Expressions(request)
         self.filter = self.expressions.condition("FilterExpression")
         self.projection = self.expressions.projection()
@@ -71,6 +77,7 @@ class Page:
             raise parameter_error(
                 f"Invalid value for parameter Limit, value: {self.limit}, valid min value: 1"
             )
+
         self.counts = self._select()
         self._refuse_unprojected()
 
@@ -86,23 +93,27 @@ class Page:
             raise invalid(
                 "ALL_PROJECTED_ATTRIBUTES can be used only when Querying using an IndexName"
             )
+
         narrow = self.index is not None and self.index.projected is not None
         if select == "ALL_ATTRIBUTES" and self.index is not None and narrow:
             raise invalid_parameter(
                 "Select type ALL_ATTRIBUTES is not supported for global secondary index "
                 f"{self.index.name} because its projection type is not ALL"
             )
+
         return bool(select == "COUNT")
 
     def _refuse_unprojected(self) -> None:
         """Refuse attributes of the table that the index does not carry."""
         if self.index is None or self.index.projected is None:
             return
+
         shown = {str(path.parts[0]) for path in self.projection.paths} if self.projection else set()
         if unknown := sorted(shown - {*self.index.projected}):
             raise invalid_parameter(
                 f"Global secondary index {self.index.name} does not project [{', '.join(unknown)}]"
             )
+
         queried = self.filter is not None and "KeyConditionExpression" in self.request
         tested = self.filter.roots if self.filter and queried else frozenset()
         if unknown := sorted(tested - {*self.index.projected}):
@@ -116,6 +127,7 @@ class Page:
         key = self.request.get("ExclusiveStartKey")
         if key is None:
             return None
+
         names = {*self.table.keys.names, *self.keys.names}
         if key.keys() != names:
             raise invalid("The provided starting key is invalid")
@@ -123,6 +135,7 @@ class Page:
         kinds = {**self.table.keys.kinds, **self.keys.kinds}
         if any(kinds[name] not in value for name, value in taken.items()):
             raise invalid("The provided starting key is invalid")
+
         base = self.table.key_of(taken)
         return base if self.index is None else self.index.position(taken, base)
 
@@ -133,6 +146,7 @@ class Page:
         test = self.filter.test if self.filter is not None else None
         values = self.expressions.values
         last: Row | None = None
+
         for row in rows:
             if size >= PAGE_BYTES:
                 break
@@ -143,10 +157,12 @@ class Page:
                 if not self.counts:
                     items.append(self._shown(row.item))
             last = row
+            # at the limit there is a key to go on from, even if nothing follows, as on AWS
             if scanned == self.limit:
                 break
         else:
             last = None
+
         response: Response = {"Count": count, "ScannedCount": scanned}
         if not self.counts:
             response["Items"] = items
@@ -154,6 +170,7 @@ class Page:
             response["LastEvaluatedKey"] = self._key(last.item)
         if self.bill.wanted:
             response["ConsumedCapacity"] = self._consumed(size)
+
         return response
 
     def _shown(self, item: Item) -> Item:
@@ -180,14 +197,17 @@ def query(engine: Engine, request: Request) -> Response:
         hash_term, range_term = condition.split(page.keys.hash_name, page.keys.range_name)
     except ExpressionError as error:
         raise invalid(str(error)) from None
+
     values = page.expressions.values
     hash_value = _operands(page, hash_term, values)[0]
     _refuse_key_filter(page, page.filter)
+
     start = page.start()
     if start is not None and start[0] != hash_value:
         raise invalid(
             "The provided starting key is outside query boundaries based on provided conditions"
         )
+
     partition = page.store.partitions.get(hash_value)
     if range_term is not None:
         operands = _operands(page, range_term, values)
@@ -197,15 +217,18 @@ def query(engine: Engine, request: Request) -> Response:
                 raise invalid("The provided starting key does not match the range key predicate")
     if partition is None:
         return page.read(())
+
     low, high = 0, len(partition.order)
     first = None if page.index is None else _first
     if range_term is not None:
         low, high = _bounds(partition.order, first, range_term.sign, operands)
+
     forward = request.get("ScanIndexForward", True)
     if start is not None and forward:
         low = max(low, bisect_right(partition.order, start[1]))
     elif start is not None:
         high = min(high, bisect_left(partition.order, start[1]))
+
     return page.read(_rows(partition.order, partition.rows, low, high, forward=forward))
 
 
@@ -224,6 +247,7 @@ def _first(sort: Any) -> Any:
 def _operands(page: Page, term: KeyTerm, values: dict[str, Value]) -> list[Any]:
     kind = page.keys.kinds[term.name]
     operands: list[Any] = []
+
     for ref in term.refs:
         value = values[ref]
         if kind not in value:
@@ -234,6 +258,7 @@ def _operands(page: Page, term: KeyTerm, values: dict[str, Value]) -> list[Any]:
                 f"attribute cannot contain an empty string value. Key: {term.name}"
             )
         operands.append(scalar(value))
+
     if term.sign == "BETWEEN" and operands[0] > operands[1]:
         raise invalid(
             "Invalid KeyConditionExpression: The BETWEEN operator requires upper bound to be "
@@ -253,6 +278,7 @@ def _bounds(
     """The slice of the rows whose range value satisfies the condition."""
     value = operands[0]
     end = len(order)
+
     if sign == "begins_with":
         low = bisect_left(order, value, key=first)
         high = low
@@ -261,6 +287,7 @@ def _bounds(
         return low, high
     if sign == "BETWEEN":
         return bisect_left(order, value, key=first), bisect_right(order, operands[1], key=first)
+
     left, right = bisect_left(order, value, key=first), bisect_right(order, value, key=first)
     return {
         "=": (left, right),
@@ -286,6 +313,7 @@ def scan(engine: Engine, request: Request) -> Response:
     """Scan, the whole or one of up to 1,000,000 segments."""
     page = Page(engine, request)
     page.expressions.done()
+
     segment, total = request.get("Segment"), request.get("TotalSegments")
     if (segment is None) != (total is None):
         missing = "TotalSegments" if total is None else "Segment"
@@ -294,6 +322,7 @@ def scan(engine: Engine, request: Request) -> Response:
             f"The {missing} parameter is required but was not present in the request when "
             f"{given} parameter is present"
         )
+
     if total is None or segment is None:
         segment, total = 0, 1
     if not 1 <= total <= MAX_SEGMENTS:
@@ -306,5 +335,6 @@ def scan(engine: Engine, request: Request) -> Response:
             f"The Segment parameter is zero-based and must be less than parameter TotalSegments: "
             f"Segment: {segment} is not less than TotalSegments: {total}"
         )
+
     first, last = segment * TOKEN_SPAN // total, (segment + 1) * TOKEN_SPAN // total
     return page.read(page.store.scan(first, last, page.start()))

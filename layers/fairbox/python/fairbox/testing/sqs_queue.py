@@ -62,7 +62,6 @@ class QueueMessage:
 
     Attributes:
         visible_at: when it may be received (again).
-        delayed: whether it has never been visible because of its delay.
         receipt: the latest one; empty: it was not received.
     """
 
@@ -124,15 +123,18 @@ class MemoryQueue:
             group=entry.get("MessageGroupId", ""),
             attributes=dict(entry.get("MessageAttributes", {})),
         )
+
         if self.settings.fifo:
             by_content = hashlib.sha256(body.encode()).hexdigest()
             message.deduplication = entry.get("MessageDeduplicationId") or by_content
             scope = message.group if self.settings.by_group else ""
             known = scope, message.deduplication
             if (first := self._first(known, now)) is not None:
+                # the service acknowledges a repetition, and drops it
                 return first
             self._known[known] = now, message
             message.sequence = f"{next(self._sequence):020}"
+
         self.messages[message.id] = message
         return message
 
@@ -172,14 +174,17 @@ class MemoryQueue:
         """
         now = self._clock.now()
         self._expire(now)
+        # a standard queue refuses the call instead, with an error
         if self.settings.fifo and self.full:
             return []
+
         hidden = now + (self.settings.visibility if visibility is None else visibility)
         found = self._of_free_groups(now) if self.settings.fifo else self._visible(now)
         if disorder and not self.settings.fifo:
             chosen = list(found)
             self._rng.shuffle(chosen)
             found = iter(chosen)
+
         taken: list[QueueMessage] = []
         given_up: list[QueueMessage] = []
         for message in found:
@@ -189,9 +194,12 @@ class MemoryQueue:
             if len(taken) == most:
                 break
             taken.append(message)
+
+        # behind the loop, which still reads the queue that this changes
         for message in given_up:
             self._remove(message)
             bury(message, self.settings.target)
+
         for message in taken:
             message.receives += 1
             message.first_received = message.first_received or now
@@ -199,6 +207,7 @@ class MemoryQueue:
             self._received[message.id] = message
             if self.settings.fifo or not repeats():
                 message.visible_at = hidden
+
         return taken
 
     def by_receipt(self, receipt: str) -> QueueMessage | None:

@@ -91,9 +91,11 @@ def parse_statement(text: str) -> Statement:
     """Parse an UPDATE, DELETE or INSERT; ExpressionError where it is none."""
     if text.lstrip()[:6].upper() == "INSERT":
         return _parse_insert(text)
+
     parser = _Parser(_numbered(tokenize(text, _TOKEN)), {})
     word = parser.take().text.upper()
     update: Update | None = None
+
     if word == "DELETE":
         _word(parser, "FROM")
         table = parser.take().text
@@ -105,6 +107,7 @@ def parse_statement(text: str) -> Statement:
         update = finish_update(parser, clauses)
     else:
         raise ExpressionError("Statement wasn't well formed, can't be processed: Unexpected token")
+
     _word(parser, "WHERE")
     tree = parser.condition()
     parser.end()
@@ -161,6 +164,7 @@ def batch_execute_statement(engine: Engine, request: Request) -> Response:
         )
     if any(len(entry["Statement"]) > MAX_CHARACTERS for entry in statements):
         raise invalid(f"Member must have length less than or equal to {MAX_CHARACTERS}")
+
     bill = Bill(request.get("ReturnConsumedCapacity"))
     # a malformed value refuses the call, not its statement
     parameters = [[take_value(value) for value in s.get("Parameters", [])] for s in statements]
@@ -168,9 +172,11 @@ def batch_execute_statement(engine: Engine, request: Request) -> Response:
     targets = [(write.table.name, write.key) for write in parsed if isinstance(write, Write)]
     if len(set(targets)) != len(targets):
         raise invalid("Provided list of item keys contains duplicates")
+
     responses = [
         _run(engine, write, bill) if isinstance(write, Write) else write for write in parsed
     ]
+
     response: Response = {"Responses": responses}
     if bill.wanted:
         response["ConsumedCapacity"] = bill.entries()
@@ -198,6 +204,7 @@ def _prepared(engine: Engine, entry: dict[str, Any], values: list[Value]) -> Wri
         return _failed(invalid(f"Statement wasn't well formed, can't be processed: {error}"))
     except Refusal as refusal:
         return _failed(refusal)
+
     write.shows_old = entry.get("ReturnValuesOnConditionCheckFailure") == "ALL_OLD"
     return write
 
@@ -213,21 +220,26 @@ def _write(table: Table, statement: Statement, values: dict[str, Value]) -> Writ
             rest.append(term)
     if key.keys() != set(table.keys.names):
         raise invalid("Where clause does not contain a mandatory equality on all key attributes")
+
     kind = "Delete" if statement.update is None else "Update"
     write = Write(table, kind, {"Key": key})
     write.update = statement.update
     write.values = values
+
     if statement.update is not None:
         if statement.update.roots & set(table.keys.names):
             raise invalid("Cannot update attributes that are part of the key")
         statement.update.check_operands(values)
         hash_name = table.keys.hash_name
+        # unlike `UpdateItem`, a PartiQL update makes no item
         rest.insert(0, Call("attribute_exists", (Path((hash_name,)),)))
+
     if rest:
         tree = rest[0] if len(rest) == 1 else Junction("AND", tuple(rest))
         none: frozenset[str] = frozenset()
         test = compile_test(tree)
         write.condition = CompiledCondition(test, none, none, tree, checks=False, roots=none)
+
     return write
 
 
@@ -247,10 +259,12 @@ def _run(engine: Engine, write: Write, bill: Bill) -> Response:
     if write.kind == "Delete" and old is None:
         bill.add(write.table.name, base_units(None, None))
         return {"TableName": write.table.name}  # deleting what is not there is no error here
+
     if write.kind == "Put" and old is not None:
         bill.add(write.table.name, base_units(old, None))
         duplicate = {"Code": "DuplicateItem", "Message": "Duplicate primary key exists in table"}
         return {"Error": duplicate, "TableName": write.table.name}
+
     if not write.permits(old):
         bill.add(write.table.name, base_units(old, None))
         shown = {"Item": copy_item(old.item)} if write.shows_old and old is not None else {}
@@ -258,10 +272,12 @@ def _run(engine: Engine, write: Write, bill: Bill) -> Response:
             "ConditionalCheckFailedException", "The conditional request failed", **shown
         )
         return {**_failed(refused), "TableName": write.table.name}
+
     try:
         new = write.outcome(old)
     except Refusal as refusal:
         return {**_failed(refusal), "TableName": write.table.name}
+
     indexes = engine.write(write.table, write.key, old, new)
     bill.add(write.table.name, base_units(old, new), indexes)
     return {"TableName": write.table.name}

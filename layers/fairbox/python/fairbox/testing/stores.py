@@ -56,6 +56,7 @@ class Store:
         if partition is None:
             partition = self.partitions[hash_value] = Partition()
             insort(self._tokens, (token_of(hash_value), hash_value))
+
         rows, order = partition.rows, partition.order
         if sort not in rows:
             if not order or sort > order[-1]:
@@ -80,6 +81,7 @@ class Store:
         """Rows of the partitions with ``first <= token < last``, behind `after` where given."""
         tokens = self._tokens
         begin = bisect_left(tokens, first, key=_token)
+
         if after is not None:
             place = (token_of(after[0]), after[0])
             begin = max(begin, bisect_left(tokens, place))
@@ -88,6 +90,7 @@ class Store:
                 for sort in partition.order[bisect_right(partition.order, after[1]) :]:
                     yield partition.rows[sort]
                 begin += 1
+
         for token, hash_value in tokens[begin:]:
             if token >= last:
                 return

@@ -75,7 +75,9 @@ class Stream:
         sequence = str(change.sequence)
         images = {"NewImage": change.new, "OldImage": change.old}
         shown = {name: images[name] for name in _VIEWS[self.view] if images[name] is not None}
+
         data: dict[str, Any] = {
+            # the service stamps whole seconds
             "ApproximateCreationDateTime": int(change.at),
             "Keys": lambda_item(change.keys),
             **{name: lambda_item(image or {}) for name, image in shown.items()},
@@ -83,6 +85,7 @@ class Stream:
             "SizeBytes": item_size(change.keys) + sum(item_size(i or {}) for i in shown.values()),
             "StreamViewType": self.view,
         }
+
         record = {
             "eventID": f"{change.sequence - FIRST_SEQUENCE:032x}",
             "eventName": _event_name(change),
@@ -92,6 +95,7 @@ class Stream:
             "dynamodb": data,
             "eventSourceARN": self.arn,
         }
+
         if change.expired:
             record["userIdentity"] = dict(TTL_IDENTITY)
         return record

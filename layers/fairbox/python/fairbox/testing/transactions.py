@@ -28,6 +28,7 @@ def transact_write_items(engine: Engine, request: Request) -> Response:
     _check_count(actions)
     bill = Bill(request.get("ReturnConsumedCapacity"), "Write")
     writes = [_prepared(engine, action) for action in actions]
+
     token = request.get("ClientRequestToken")
     fingerprint = "" if token is None else _canonical(actions)
     remembered = None if token is None else engine.remembered(token)
@@ -40,17 +41,21 @@ def transact_write_items(engine: Engine, request: Request) -> Response:
                 "identical",
             )
         return _repeated(engine, actions, Bill(request.get("ReturnConsumedCapacity"), "Read"))
+
     places = [(w.table.name, w.key) for w in writes if isinstance(w, Write)]
     if len(set(places)) != len(places):
         raise invalid("Transaction request cannot include multiple operations on one item")
+
     outcomes = _decided(writes)
     if sum(new.size if new else item_size(w.key_item) for w, _, new in outcomes) > MAX_BYTES:
         raise invalid("Transaction request size exceeded the maximum allowed size of 4194304 bytes")
+
     for write, old, new in outcomes:
         units = TRANSACTION_FACTOR * base_units(old, new)
         changed = write.kind != "ConditionCheck"
         indexes = engine.write(write.table, write.key, old, new) if changed else {}
         bill.add(write.table.name, units, indexes)
+
     if token is not None:
         engine.remember(token, fingerprint, {})
     return {"ConsumedCapacity": bill.entries()} if bill.wanted else {}
@@ -86,10 +91,13 @@ def _decided(
     """Old and new row of each action; TransactionCanceledException where one cannot be."""
     outcomes: list[tuple[Write, Row | None, Row | None]] = []
     reasons: list[dict[str, Any]] = []
+
     for write in writes:
         if isinstance(write, KeyTypeRefusal):
+            # such a key refuses a single call; a transaction says which of its actions has it
             reasons.append({"Code": "ValidationError", "Message": write.message})
             continue
+
         old = write.table.store.get(write.key)
         new = old
         reason: dict[str, Any] = {"Code": _NO_REASON}
@@ -107,6 +115,7 @@ def _decided(
                 reason = {"Code": "ValidationError", "Message": refusal.message}
         reasons.append(reason)
         outcomes.append((write, old, new))
+
     codes = [reason["Code"] for reason in reasons]
     if any(code != _NO_REASON for code in codes):
         raise Refusal(
@@ -115,6 +124,7 @@ def _decided(
             f"[{', '.join(codes)}]",
             CancellationReasons=reasons,
         )
+
     return outcomes
 
 
@@ -147,22 +157,26 @@ def transact_get_items(engine: Engine, request: Request) -> Response:
     bill = Bill(request.get("ReturnConsumedCapacity"), "Read")
     responses: list[Response] = []
     seen = set()
+
     for action in actions:
         get = action["Get"]
         table = engine.table(get["TableName"])
         expressions = Expressions(get)
         projection = expressions.projection()
         expressions.done()
+
         key = table.key_from(get["Key"])[0]
         seen.add((table.name, key))
         row = table.store.get(key)
         size = row.size if row is not None else 0
         bill.add(table.name, TRANSACTION_FACTOR * read_units(size, consistent=True))
+
         if row is None:
             responses.append({})
         else:
             shown = projection.keep(row.item) if projection else copy_item(row.item)
             responses.append({"Item": shown})
+
     if len(seen) != len(actions):
         raise invalid("Transaction request cannot include multiple operations on one item")
     response: Response = {"Responses": responses}

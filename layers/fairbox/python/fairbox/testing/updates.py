@@ -65,6 +65,7 @@ class Update:
                     "Incorrect operand type for operator or function; operator or function: "
                     f"{operator}, operand type: {kind_of(values[ref])}"
                 )
+
         for word, changes, kinds in (
             ("ADD", self.clauses.adds, _SETS | {"N"}),
             ("DELETE", self.clauses.deletes, _SETS),
@@ -85,6 +86,7 @@ class Update:
         for root in self.roots:
             if root in new and ("M" in new[root] or "L" in new[root]):
                 new[root] = copy_value(new[root])  # nested writes must not reach the old item
+
         settings = [(path, read(item, values)) for path, read in clauses.sets]
         for path, value in settings:
             if value is None:
@@ -94,8 +96,10 @@ class Update:
             _put(new, path, _added(resolve(item, path), values[ref]))
         for path, ref in clauses.deletes:
             _delete_elements(new, path, values[ref])
+        # from the last index to the first: a removal moves what lies behind it
         for path in sorted(clauses.removes, key=_index_of, reverse=True):
             _remove(new, path)
+
         return new
 
     def touched(self, item: Item) -> Item:
@@ -109,6 +113,7 @@ def compile_update(text: str, names: Names) -> Update:
     parser = Parser(tokens_of(text), dict(names))
     clauses = Clauses()
     seen: set[str] = set()
+
     while parser.token.kind != "end":
         word = parser.take().text.upper()
         if word not in _CLAUSES:
@@ -151,6 +156,7 @@ def parse_clause(parser: Parser, word: str, clauses: Clauses) -> None:
                 raise parser.syntax_error()
             target = clauses.adds if word == "ADD" else clauses.deletes
             target.append((path, parser.value().ref))
+
         if not parser.accept(","):
             return
 
@@ -196,6 +202,7 @@ def _set_operand(parser: Parser, *, inner: bool = True) -> Read:
         operand = parser.operand()
         read = compile_read(operand)
         read = _strict(read) if isinstance(operand, Path) else read
+
     if wrapped:
         parser.expect(")")
     return read
@@ -283,6 +290,7 @@ def _delete_elements(new: Item, path: Path, operand: Value) -> None:
         return
     if kind not in old:
         raise invalid(_WRONG_TYPE)
+
     left = [element for element in old[kind] if element not in operand[kind]]
     if left:
         _put(new, path, {kind: left})

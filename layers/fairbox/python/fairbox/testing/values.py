@@ -49,12 +49,14 @@ def take_value(value: Any, depth: int = 0) -> Value:
         raise invalid(
             "Supplied AttributeValue is empty, must contain exactly one of the supported datatypes"
         ) from None
+
     if kind == "S":
         if raw.__class__ is not str:
             raise invalid(f"Invalid type for an attribute value of type S: {type(raw).__name__}")
         return {"S": raw}
     if kind == "N":
         return {"N": normal_number(raw)}
+
     take = _TAKERS.get(kind)
     if take is None:
         raise invalid(
@@ -139,6 +141,7 @@ def number_text(value: int | Decimal) -> str:
         exact = _EXACT.create_decimal(value).normalize(_EXACT)
     except (Inexact, Rounded):
         raise invalid("Attempting to store more than 38 significant digits in a Number") from None
+
     if exact.is_zero():
         return "0"
     if exact.adjusted() > _MAX_EXPONENT:
@@ -191,6 +194,7 @@ def same(left: Value, right: Value) -> bool:
     kind = kind_of(left)
     if kind != kind_of(right):
         return False
+
     one, other = left[kind], right[kind]
     if kind in _SET_ELEMENTS:
         return set(one) == set(other)

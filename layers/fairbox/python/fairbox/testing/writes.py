@@ -41,6 +41,7 @@ class Write:
         self.condition: CompiledCondition | None = None
         self.values: dict[str, Value] = {}
         self.shows_old = request.get("ReturnValuesOnConditionCheckFailure") == "ALL_OLD"
+
         if kind == "Put":
             self.key_item = take_item(request["Item"])
             self.key: Position = table.key_of(self.key_item)
@@ -48,6 +49,7 @@ class Write:
             table.check(self.row, _TOO_LARGE)
         else:
             self.key, self.key_item = table.key_from(request["Key"])
+
         self._read_expressions(request)
 
     def _read_expressions(self, request: Mapping[str, Any]) -> None:
@@ -60,6 +62,7 @@ class Write:
                         raise invalid_parameter(
                             f"Cannot update attribute {name}. This attribute is part of the key"
                         )
+
         self.condition = expressions.condition()
         self.values = expressions.values
         expressions.done()
@@ -76,6 +79,7 @@ class Write:
             return self.row
         if self.kind == "Delete":
             return None
+
         item = self.key_item if old is None else old.item
         if self.update is None:
             return Row(item)
@@ -92,12 +96,14 @@ def single(engine: Engine, kind: str, request: Request) -> Response:
     returns = request.get("ReturnValues", "NONE")
     if returns not in _RETURNS[kind]:
         raise invalid(f"ReturnValues can only be {' or '.join(_RETURNS[kind][::-1])}")
+
     bill = Bill(request.get("ReturnConsumedCapacity"))
     write = Write(engine.table(request["TableName"]), kind, request)
     old = write.table.store.get(write.key)
     if not write.permits(old):
         shown = {"Item": copy_item(old.item)} if write.shows_old and old is not None else {}
         raise Refusal("ConditionalCheckFailedException", "The conditional request failed", **shown)
+
     new = write.outcome(old)
     indexes = engine.write(write.table, write.key, old, new)
     response: Response = {}
@@ -105,6 +111,7 @@ def single(engine: Engine, kind: str, request: Request) -> Response:
         attributes = _returned(returns, write, old, new)
         if attributes:
             response["Attributes"] = attributes
+
     if bill.wanted:
         bill.add(write.table.name, base_units(old, new), indexes)
         response["ConsumedCapacity"] = bill.entries()[0]
@@ -142,6 +149,7 @@ def expire(engine: Engine, table_name: str) -> int:
     table = engine.table(table_name)
     if table.ttl_attribute is None:
         return 0
+
     now = int(engine.clock.now())
     over = [
         row
@@ -150,6 +158,7 @@ def expire(engine: Engine, table_name: str) -> int:
         and "N" in value
         and float(value["N"]) < now
     ]
+
     for row in over:
         engine.write(table, table.key_of(row.item), row, None, expired=True)
     return len(over)

@@ -77,6 +77,7 @@ class Cycles(Generic[D, T]):
         """
         ready = list(self._ready)
         self._ready = dict.fromkeys(ready)  # to walk a dict that was large once takes long for ever
+
         for destination in ready:
             pending = self._pending.get(destination)
             if pending is None or destination not in self._ready:
@@ -87,6 +88,7 @@ class Cycles(Generic[D, T]):
             if not len(pending):
                 del self._pending[destination]
                 self._pending = self._pending or {}
+
             if call:
                 unanswered = self._unanswered.get(destination, 0)
                 self._unanswered[destination] = unanswered + len(call)

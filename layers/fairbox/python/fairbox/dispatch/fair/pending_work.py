@@ -106,9 +106,11 @@ class Pending(Generic[T]):
             topic = self._topics[name]
             self._round_robin.enter(name, topic.plan() or 0, topic.weight)
         self._newcomers.clear()
+
         call = _Call(limits, self._size, skip)
         topics_wait = len(self._round_robin) > 0
         self._share.begin(limits)
+
         if not (self._topics_first and topics_wait):
             self._send_direct(call, bounded=topics_wait)
         sent = self._send_topics(call, fill=fill)
@@ -116,6 +118,7 @@ class Pending(Generic[T]):
         self._topics_first = call.full and not sent
         if not call.full:
             self._send_direct(call, bounded=False)
+
         self._count -= call.gone
         return call.items
 
@@ -133,6 +136,7 @@ class Pending(Generic[T]):
         kept: list[str] = []  # their turn is not over: first next time, in this order
         visited: set[str] = set()
         sent = False
+
         while not call.full and (name := self._round_robin.take()) is not None:
             if name in visited and not fill:
                 self._round_robin.put_back([name])
@@ -140,14 +144,17 @@ class Pending(Generic[T]):
             visited.add(name)
             used = self._visit(self._topics[name], call)
             sent = sent or used > 0
+
             if self._topics[name].block:
                 self._round_robin.charge(name, used)
                 kept.append(name)
                 continue
+
             following = self._topics[name].plan()
             self._round_robin.serve(name, used, following)
             if following is None:
                 del self._topics[name]
+
         self._round_robin.put_back(kept)
         return sent
 
@@ -201,6 +208,7 @@ class _Call(Generic[T]):
         size = work.size if self._size is None else self._size(work.item)
         if self.items and (len(self.items) >= self._limits.messages or size > self._room):
             return None
+
         self.items.append(work.item)
         self.keys.add(work.key)
         self.gone += 1

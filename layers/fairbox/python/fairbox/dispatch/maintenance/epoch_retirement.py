@@ -66,10 +66,13 @@ class Retiring:
         leaves = may_leave(epoch, now)
         if not leaves and not may_close(state.epochs, epoch, now):
             return
+
         name = state.topic.name
         if self._epochs.counted(name, epoch) or self._occupied(name, epoch):
             return
+
         changed = self._write(name, epoch.number, leaves=leaves)
+        # the list first: rows that a crash leaves hold nothing, and nobody reads them
         if leaves and changed:
             self._epochs.forget(name, epoch)
         report.retired += leaves and changed

@@ -101,10 +101,12 @@ class Expiry:
         """Remove what has expired in these shards, until the deadline (seconds since 1970)."""
         report = ExpiryReport()
         lines = _Lines(rows, random.Random(int(self._clock.now())))  # noqa: S311 - no secret
+
         while lines.waiting:
             began = self._clock.now()
             if began >= deadline:
                 break
+
             self._tables.topic_cache.refresh()
             turn = lines.turn()
             self._run([partial(self._step, walk) for walk in turn])
@@ -112,6 +114,7 @@ class Expiry:
             if lines.waiting:
                 least = len(turn) * PAGE / MESSAGES_A_SECOND
                 self._clock.sleep(max(0.0, least - (self._clock.now() - began)))
+
         report.remaining = lines.waiting
         for walk in lines.walks:
             if walk.removed:
@@ -133,13 +136,17 @@ class Expiry:
         if topic is None or kept_ms is None:
             walk.ended = True
             return
+
         now = milliseconds(self._clock)
         if not walk.begun and not self._begin(walk, now, kept_ms):
             walk.ended = True
             return
+
         page = self._expiries.page(
             walk.lane, walk.shard, until=now - kept_ms, limit=PAGE, after=walk.after
         )
+
+        # a run that was killed may have left some marked, which no receive returns
         left = [m for m in page.messages if m.gone == "expired"]
         there = [m for m in page.messages if m.gone is None]
         may = [m for m in there if not _exempt(m)]
@@ -147,6 +154,7 @@ class Expiry:
             marked = self._mark_in_row(walk, may, now)
         else:
             marked = self._mark([m for m in may if not _claimed(m, now)])
+
         walk.kept += len(there) - len(marked)
         walk.removed += self._expiries.delete([*left, *marked])
         self._go_on(walk, page, now)
@@ -214,17 +222,20 @@ class Expiry:
         marked: list[StoredMessage] = []
         for some in _together(messages):
             for _ in range(_TRIES):
+                # in each try anew: the mark holds only for the version of the row that was read
                 row = self._tables.key_claims.get(walk.shard)
                 busy = {
                     e.key
                     for e in row.entries
                     if e.state == "claimed" and e.until > now - EXPIRY_MARGIN_MS
                 }
+                # an ack marks the entry, then deletes the message: it is done, and did not expire
                 acked = {i for e in row.entries for i in e.done}
                 free = [m for m in some if m.ref.id not in acked and key_digest(m) not in busy]
                 if not free or self._mark_with(free, walk.shard, _without(row, free, now)):
                     marked += free
                     break
+
         return marked
 
 
@@ -264,12 +275,14 @@ def _together(messages: Sequence[StoredMessage]) -> Iterator[list[StoredMessage]
         if stored.message.batch_item is not None:
             yield [stored]
             continue
+
         more = min(stored.size, _ITEM_BYTES)
         if some and (len(some) >= TOGETHER or size + more > _BYTES):
             yield some
             some, size = [], 0
         some.append(stored)
         size += more
+
     if some:
         yield some
 

@@ -51,6 +51,7 @@ def count_outstanding(
     figures: dict[str, TopicFigures] = {}
     listed = sorted(rows, key=lambda row: row.next_check or 0)
     unread = {name for name in NOTICE_TOPICS if _unread(tables, name)}
+
     for row in listed:
         topic = figures.setdefault(row.topic, TopicFigures())
         topic.dead += max(0, row.dead)
@@ -58,16 +59,19 @@ def count_outstanding(
             continue
         topic.ready += max(0, row.ready)
         topic.later += max(0, row.later)
+
     heads = 0
     fair = sorted(
         _ranked(row for row in listed if row.topic not in unread), key=lambda pair: pair[0]
     )
     now = milliseconds(clock)
+
     for _, row in fair:
         lanes: tuple[tuple[Literal["ready", "later"], int], ...] = (
             ("ready", row.ready),
             ("later", row.later),
         )
+        # a count that may be wrong must hide no message: then both lanes are read
         doubtful = row.odd
         for lane, count in lanes:
             if (count <= 0 and not doubtful) or heads >= MAX_HEADS:
@@ -87,6 +91,7 @@ def count_outstanding(
                 since = max(time_of(stored.ref.id), stored.ref.due or 0)
                 topic = figures[row.topic]
                 topic.oldest_age = max(topic.oldest_age, (now - since) / 1000)
+
     return figures
 
 

@@ -94,15 +94,18 @@ class Recounts:
 
     def _go_on(self, recount: Recount, report: RecountReport, deadline: float) -> None:
         row = next(iter(self._rows.get_many([recount.place])), ShardRow(*recount.place))
+        # marking keeps changes for the recount that the row names: without them nothing is exact
         if not recount.since or row.recount != recount.since:
             begun = self._begin(recount, row)
             if begun is None:
                 return
             recount = begun
+
         while recount.part is not None:
             if self._clock.now() >= deadline:
                 return
             recount = self._read(recount, report)
+
         if self._end(recount, report):
             report.ended += 1
             report.waiting -= 1
@@ -127,6 +130,7 @@ class Recounts:
         after, units = self._recounts.read(recount)
         report.units += units
         self._clock.sleep(max(0.0, units / UNITS_A_SECOND - (self._clock.now() - started)))
+
         part = recount.part
         if not after:
             rest = PARTS[PARTS.index(part or "ready") + 1 :]
@@ -134,6 +138,7 @@ class Recounts:
         recount = replace(recount, part=part, after=after, pages=recount.pages + 1)
         if part is None:
             recount = replace(recount, fences=self._fence(recount))
+
         self._recounts.save(recount)
         return recount
 
@@ -151,9 +156,11 @@ class Recounts:
             row = next(iter(self._rows.get_many([recount.place])), None)
             if row is None or row.recount != recount.since:
                 return False  # asked for again, or deleted: the next run begins anew
+
             after = self._recounted(recount, row)
             if after is None:
                 return False
+            # only over the row as it was read: the sums hold for its sequence numbers
             if self._rows.change(after, row):
                 counted = row.ready, row.later, row.dead
                 report.corrected += (after.ready, after.later, after.dead) != counted
@@ -167,21 +174,26 @@ class Recounts:
         changes = {lane: self._recounts.changes(recount, lane, sequences[lane]) for lane in _LANES}
         if not _passed(recount, changes):
             return None
+
         if row.purged_dead != recount.purged:
             self._begin(recount, row)  # dead letters went without a record: read them again
             return None
+
         dead: set[bytes] = set()
         counts = dict.fromkeys(_LANES, 0)
         for part in PARTS:
             for page in self._recounts.pages(recount, part):
                 dead.update(page.dead)
                 if part != "dead":
+                    # a key that changed counts below, as its newest change leaves it
                     counts[part] += sum(at not in changes[part].present for at in page.present)
+
         for lane in _LANES:
             counts[lane] += sum(changes[lane].present.values())
             dead -= {at for at, there in changes[lane].dead.items() if not there}
         for lane in _LANES:
             dead |= {at for at, there in changes[lane].dead.items() if there}
+
         off = len(dead) - row.dead
         after = replace(
             row,
@@ -190,6 +202,7 @@ class Recounts:
             ready_deaths=row.ready_deaths + off,
             recount=None,
         )
+
         if after.outstanding:
             return after
         return replace(after, next_check=NEVER_MS if after.dead > 0 else None, backoff=0)

@@ -137,7 +137,7 @@ class _ScannedShard:
     """The findings of the scan about one shard.
 
     Attributes:
-        holds: whether messages lie in it.
+        occupied: whether messages lie in it.
         overdue: whether one of them is.
         newer: whether it holds items that this release cannot read.
         row: its row, if the scan met it.
@@ -222,13 +222,16 @@ class Repair:
         report = RepairReport() if report is None else report
         self._read_statuses.clear()
         self._tables.topic_cache.refresh()
+
         cursor = self._cursors.load_cursor()
         half = (self._clock.now() + deadline) / 2
         cursor = replace(cursor, tried=self._replay_all(cursor.tried, half, report))
+
         self._retire(report, deadline)
         self._recount(report, deadline=half)
         self._scan(cursor, deadline, report)
         self._recount(report, deadline=deadline)
+
         until = min(deadline, self._clock.now() + LONGEST_WAIT_SECONDS)
         while report.complete and report.doubtful and self._clock.now() < until:
             self._wait(WAIT_SECONDS)
@@ -264,8 +267,10 @@ class Repair:
         except FairboxError as error:
             logger.warning("given-up batches could not be listed", extra={"error": str(error)})
             return tried
+
         kept = dict(names)
         last = ""
+        # behind the last one tried, and then from the first: half a run may be too short for all
         for name in sorted(names, key=lambda name: (name <= tried, name)):
             if self._clock.now() >= deadline:
                 break
@@ -276,10 +281,12 @@ class Repair:
             except NewerVersion:
                 report.newer += 1
             except Exception:
+                # its records may be of any kind: it stays, and stops no other
                 report.failed += 1
                 logger.exception("a given-up batch could not be replayed", extra={"object": name})
         else:
             last = ""
+
         report.kept = len(kept)
         oldest = min(kept.values(), default=self._clock.now())
         report.kept_hours = max(0.0, (self._clock.now() - oldest) / 3600)
@@ -295,6 +302,7 @@ class Repair:
         elif not other(records, deadline):
             return False
         report.replayed += len(records)
+        # last: a run that is killed before replays it once more, and so loses nothing
         self._given_up.done(name)
         return True
 
@@ -312,6 +320,7 @@ class Repair:
                 doubt(
                     self._tables, sorted(marked.stale | marked.written), milliseconds(self._clock)
                 )
+
         rings: dict[Shard, list[MessageRef]] = defaultdict(list)
         for record in batch.records:
             try:
@@ -322,12 +331,14 @@ class Repair:
             topic = self._tables.topic_cache.get(ref.topic)
             if change.kind == "INSERT" and topic is not None and topic.pushed:
                 rings[ref.topic, ref.epoch, ref.shard].append(ref)
+
         self._doorbells.ring([Doorbell(*shard, tuple(refs)) for shard, refs in rings.items()])
 
     def _scan(self, cursor: Cursor, deadline: float, report: RepairReport) -> None:
         position, lane = cursor.position, cursor.lane
         seen: dict[Shard, _ScannedShard] = defaultdict(_ScannedShard)
         recounts_at = self._clock.now() + RECOUNTS_SECONDS
+
         while self._clock.now() < deadline:
             started = self._clock.now()
             items, position, units = self._cursors.scan_page(position)
@@ -340,12 +351,15 @@ class Repair:
                 report.complete = True
                 lane = _end_lane(lane, seen)
                 break
+
             self._clock.sleep(max(0.0, units / UNITS_A_SECOND - (self._clock.now() - started)))
             if report.doubtful and self._clock.now() >= recounts_at:
                 self._recount(report, deadline=deadline)
                 recounts_at = self._clock.now() + RECOUNTS_SECONDS
+
         self._flag(seen, report)
         suspects = self._compare(seen, cursor.suspects)
+        # last: a run that is killed before scans this part again
         self._cursors.save_cursor(Cursor(position, suspects, lane, cursor.tried))
 
     def _follow(
@@ -372,6 +386,7 @@ class Repair:
         now = milliseconds(self._clock)
         marked: list[StoredMessage] = []
         hidden: dict[Shard, list[MessageRef]] = defaultdict(list)
+
         for item in items:
             try:
                 if is_shard_row(item):
@@ -382,6 +397,7 @@ class Repair:
                 stored = read_message(item)
             except NewerVersion:
                 _, topic, epoch, number = parse_lane_pk(item[PK]["S"])
+                # its key is all of it that this release can read
                 seen[topic, epoch, number].newer = True
                 report.newer += 1
                 continue
@@ -389,6 +405,7 @@ class Repair:
                 Burials(self._tables).bury_raw(item, str(unreadable))
                 report.unreadable += 1
                 continue
+
             ref = stored.ref
             shard = seen[ref.topic, ref.epoch, ref.shard]
             if stored.gone:
@@ -402,10 +419,12 @@ class Repair:
                 shard.overdue |= late + OVERDUE_MS < now
                 if late + FORGOTTEN_MS <= now and self._hidden(stored, shard, now):
                     hidden[ref.topic, ref.epoch, ref.shard].append(ref)
+
         # ordered visits read one of these, and what follows it; others each of them
         bells = [Doorbell(*at, tuple(refs), kept=True) for at, refs in hidden.items()]
         self._doorbells.ring(bells)
         report.rung += sum(map(len, hidden.values()))
+
         errors: list[str] = []
         report.finished += finish_marked(self._tables, marked, errors)
         report.unfinished += len(errors)
@@ -419,6 +438,7 @@ class Repair:
         ref, topic = stored.ref, self._tables.topic_cache.get(stored.ref.topic)
         if topic is None or not topic.pushed:
             return False
+
         names = topic.subscription_names
         lacking = stored.lacking(names)
         due = [
@@ -426,17 +446,21 @@ class Repair:
             for name in sorted(lacking)
             if stored.due(name) + FORGOTTEN_MS <= now and _sends(self._statuses(topic)[name], now)
         ]
+
         if topic.topic.ordering == "key":
             return any(_passed(stored, name, shard.deferred) for name in due)
         if any(stored.state(name).attempts for name in due):
             return True
         if lacking and not due:
             return False
+
         if shard.position is None:
             shard.position = self._tables.walks.read((ref.topic, ref.epoch, ref.shard))
+
         lane: OpenLane = "later" if stored.lane == "later" else "ready"
         place = message_sk(ref.id, ref.due, lane)
         position = shard.position
+        # if nobody lacks it, the places of the shared walks alone say whether one comes by
         return any(position.hides(lane, place, name, names) for name in due or ("",))
 
     def _statuses(self, topic: TopicState) -> Mapping[str, SubscriptionStatus]:
@@ -467,11 +491,13 @@ class Repair:
             topic = self._tables.topic_cache.get(shard[0])
             if topic is None and state.occupied and len(report.orphans) < MAX_ORPHANS:
                 report.orphans.append("#".join(map(str, shard)))
+
             if not state.overdue or topic is None or not topic.pushed:
                 continue
             shown = state.row is not None and state.row.next_check is not None
             if shown and state.row is not None and (state.row.next_check or 0) <= now + 600_000:
                 continue
+
             rows = self._rows.get_many([shard])
             before = rows[0] if rows else ShardRow(*shard)
             report.flagged += self._rows.change(replace(before, next_check=now), before)
@@ -488,6 +514,7 @@ class Repair:
         suspects = dict(before)
         doubtful: list[Shard] = []
         ended = [shard for shard, state in seen.items() if state.lanes and not state.newer]
+
         for row in self._read_rows(ended):
             shard = row.topic, row.epoch, row.shard
             lanes = seen[shard].lanes
@@ -495,16 +522,19 @@ class Repair:
                 lanes["later"] = 0  # a lane in which nothing lies is not in the scan
             off = {lane: getattr(row, lane) - count for lane, count in lanes.items()}
             wrong = row.recount == 0 or row.ready < 0 or row.later < 0
+
             for lane, difference in off.items():
                 name = "#".join(map(str, (lane, *shard)))
                 same = suspects.pop(name, 0) == difference or seen[shard].still(row, lane)
                 wrong |= difference != 0 and same
                 if difference and not same:
                     suspects[name] = difference
+
             if wrong and not row.recount:
                 doubtful.append(shard)
             elif not any(off.values()):
                 self._unlist(row)
+
         if self._recounts is not None:
             doubt(self._tables, doubtful[:MAX_DOUBTED], milliseconds(self._clock))
         return dict(list(suspects.items())[-MAX_SUSPECTS:])

@@ -73,10 +73,10 @@ class SweepReport:
 class Sweep:
     """Enqueues visits of overdue shards.
 
-    An idle sweep costs the two queries of the index, whatever the number of topics; each listed
-    shard costs half a unit for its head. It writes nothing. Topics take turns, from a shard chosen
-    by chance, and a run begins with what the runs before did not reach; a process that begins anew
-    does not know these, and checks some shards twice before others.
+    An idle sweep costs eight queries of the index (4 RRU), whatever the number of topics; each
+    listed shard costs half a unit for its head. It writes nothing. Topics take turns, from a shard
+    chosen by chance, and a run begins with what the runs before did not reach; a process that
+    begins anew does not know these, and checks some shards twice before others.
 
     Args:
         tables: the tables.
@@ -110,17 +110,21 @@ class Sweep:
         """
         report = SweepReport()
         now = milliseconds(self._clock)
+        # over a minute ahead: a long delay that ends before the next run gets its doorbell now
         listed = self._tables.rows.listed(milliseconds(self._clock) + AHEAD_MS)
         rows = list(islice((r for r in listed if _due(r, now) or r.later > 0), MAX_LISTED))
+
         expiring: list[ShardRow] = []
         if rows:
             self._tables.topic_cache.refresh()  # not before: an idle sweep needs no topic
             rows, expiring = self._divided(rows, now)
+
         end = deadline - EXPIRY_SECONDS if expiring else deadline
         waiting = [row for row in rows if _place(row) not in self._checked]
         if not waiting:  # a new round
             self._checked.clear()
             waiting = rows
+
         order = iter(_fair(waiting, random.Random(int(self._clock.now()))))  # noqa: S311 - no secret
         while chunk := list(islice(order, _CHUNK)):
             began = self._clock.now()
@@ -132,15 +136,18 @@ class Sweep:
             if left:
                 spent = self._clock.now() - began
                 self._clock.sleep(max(0.0, len(chunk) / HEADS_A_SECOND - spent))
+
         report.remaining = len(waiting) - report.looked
         if report.remaining:
             runs = ceil(report.remaining / max(1, report.looked))
             report.seconds_to_all = runs * PERIOD_SECONDS
         else:
             self._checked.clear()
+
         if expiring and self._expiry is not None:
             expiry = self._expiry.run(expiring, deadline=deadline)
             report.expired, report.unexpired = dict(expiry.expired), expiry.remaining
+
         return report
 
     def _divided(self, rows: Sequence[ShardRow], now: int) -> tuple[list[ShardRow], list[ShardRow]]:
@@ -175,6 +182,8 @@ class Sweep:
         bells = [*overdue, *ahead]
         calls = range(0, len(bells), _DOORBELLS_A_CALL)
         self._run([partial(self._doorbells.ring, bells[n : n + _DOORBELLS_A_CALL]) for n in calls])
+
+        # behind the doorbells: if they fail, the next run checks these shards again
         self._checked.update(map(_place, rows))
         report.looked += len(rows)
         report.rung += len(overdue)
@@ -189,6 +198,7 @@ class Sweep:
             or any(m.gone or now - sent_at(m.ref.id, now) > OVERDUE_MS for m in head.messages)
         ):
             return True
+
         doubtful = row.odd or (head.row is not None and head.row.recount is not None)
         if row.later == 0 and not doubtful:
             return False  # where a count may be wrong, messages may lie in either lane

@@ -37,6 +37,7 @@ def rank_topics(
     hour = int(clock.now() // _HOUR)
     version = tables.topic_cache.version
     troubled = _troubled(figures, failing)
+
     if hour > now.hour:
         ms = milliseconds(clock)
         delivered = tables.ledger.sample(ms - _HOUR * 1000, ms)
@@ -49,6 +50,7 @@ def rank_topics(
                 sorted(tables.topics.names()), limit=MAX_BUSIEST
             )
         after = after.joined(troubled, limit=MAX_BUSIEST + TROUBLED)
+
     if after != now:
         tables.topics.write_busiest(after)
 

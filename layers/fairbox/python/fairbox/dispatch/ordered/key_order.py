@@ -182,15 +182,18 @@ class KeyOrder:
         """
         message, place = stored.ref.id, (self._digests[name], key_digest(stored))
         entry = DeferredKey(*place, message, max(stored.due(name), self.waits.until(place)))
+        # a head is held by its own entry, which does not keep it from being sent
         mine = [h for h in self.heads if (h.subscription, h.id) == (entry.subscription, message)]
         if any(e not in mine for e in self._covering(entry, message)):
             return False
+
         if entry.due > now:
             if mine:
                 self._put_off.append(entry)
             else:
                 self.hold(entry)
             return False
+
         self._tried.append((stored, name))
         return True
 
@@ -232,6 +235,7 @@ class KeyOrder:
         tried, self._tried = self._tried, []
         not_ready = self._not_ready(tried, result, now)
         self.quiet |= {self._digests[name] for name in result.quiet}
+
         for stored, name in tried:
             ref = stored.ref
             outcome = result.outcomes.get((ref, name))
@@ -245,6 +249,7 @@ class KeyOrder:
                 entry = self._hold_of(stored, name, result, now, not_ready)
                 if entry.state == "blocked" or not self.covers(entry, ref.id):
                     self.hold(entry)  # else it only follows a message that was not taken
+
         self.uncovered.update(ref.id for ref in result.unsettled if ref.id > start)
 
     def _not_ready(
@@ -273,10 +278,12 @@ class KeyOrder:
         entry = DeferredKey(self._digests[name], key_digest(stored), stored.ref.id, now + _SOON_MS)
         after = result.after.get(stored.ref)
         refused = outcome is not None and outcome.verdict == "refused"
+
         if after is not None and after.state(name).dead:
             blocks = self.topic.topic.on_dead == "block"
             entry = self._blocked(stored, name, now) if blocks else self._open(entry, now)
         elif stored.ref in result.unsettled:
+            # nobody knows what its item says now: soon it is read again
             pass
         elif not refused and name in not_ready:
             entry = replace(entry, key=EVERY_KEY, due=not_ready[name])
@@ -287,6 +294,7 @@ class KeyOrder:
             entry = replace(entry, due=now, state="blocked" if dead else "open")
         else:
             entry = replace(entry, due=max(after.due(name), entry.due))
+
         return entry
 
     @staticmethod

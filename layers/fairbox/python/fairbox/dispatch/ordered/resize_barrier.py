@@ -153,18 +153,22 @@ class ResizeBarrier:
         logical = None if part is None else self._tables.topic_cache.get(part.queue)
         if part is None or logical is None or not logical.widths:
             return []
+
         here = logical.width_at(epoch.since)
         if part.number >= here.shards:
             return []
+
         others = {
             n
             for older in logical.widths
             if older.number < here.number
             for n in sharing(part.number, here.shards, older.shards)
         }
+
         states = [
             self._tables.topic_cache.get(partition_name(part.queue, n)) for n in sorted(others)
         ]
+
         return [
             (state.topic.name, older.number, n)
             for state in states
@@ -209,6 +213,7 @@ class ResizeBarrier:
         pages = self._pages(topic, older)
         if not pages:
             return None
+
         names = topic.subscription_names
         keys: set[bytes] = set()
         places: set[Place] = set()
@@ -216,13 +221,16 @@ class ResizeBarrier:
             key = key_digest(message)
             keys.add(key)
             places |= {(name_digest(name), key) for name in message.lacking(names)}
+
         head = pages[0]
+        # messages between two pages were not read, but the row has their keys
         if len(pages) > 1 and head.claims is not None:
             keys |= {entry.key for entry in head.claims.entries}
         for entry in () if head.deferred is None else head.deferred.entries:
             if len(pages) > 1 or entry.state == "blocked":
                 keys.add(entry.key)
                 places.add(entry.place)
+
         if not keys and not any(page.messages or page.unreadable for page in pages):
             if len(self._empty) >= _KNOWN:
                 self._empty.clear()
@@ -236,6 +244,7 @@ class ResizeBarrier:
             return []  # it may be of any key
         if head.last is None:
             return [head]
+
         after = _behind_waiting(topic, head)
         if after:
             # up to there each message is held or follows a held one, and the row has those keys

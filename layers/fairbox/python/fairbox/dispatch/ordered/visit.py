@@ -73,16 +73,20 @@ class OrderedVisits:
         now = milliseconds(self._dispatcher.clock)
         page: ShardPage | None = None
         if shard in self._deep:
+            # from the row alone: a page from the head would be read for nothing
             row, deferred = tables.deferred_keys.get(shard)
         else:
             page = tables.lanes.page("ready", *shard, limit=FIRST_PAGE + 1).before_newer()
             row, deferred = page.row, page.deferred or DeferredKeys()
+
         waits = NOTHING
+        # older shards cost 1 RRU each: they are asked only if something here may have to wait
         if page is None or page.messages or deferred.entries:
             waits = self._barrier.waits(topic, shard, settled=row is not None and row.settled)
         if waits.everything:
             self._wait(shard, row, waits, now)
             return
+
         read = (row, deferred, waits)
         begun = OrderedVisit(self._dispatcher, shard, topic, report, deadline, read)
         start = begun.start(now)
@@ -91,6 +95,7 @@ class OrderedVisits:
         elif start:
             self._deep.add(shard)
             page = None
+
         if not deferred.start:
             self._deep.discard(shard)
         begun.run(start, page, doorbell, now)
@@ -127,6 +132,7 @@ class OrderedVisit:
         self._topic = topic
         self._report = report
         self._deadline = deadline
+
         self._row, self._base, waits = read
         self._order = KeyOrder(topic, self._base, dispatcher.rng, waits)
         self._letters = BlockingLetters(dispatcher.tables, topic, shard)
@@ -182,6 +188,7 @@ class OrderedVisit:
         added = {(b.place, b.id): b for b in blocks}
         if not added:
             return True
+
         for _ in range(_CAS_TRIES):
             # even if the row has it: readers of the redriven message see a new version then
             row = self._order.row
@@ -194,13 +201,16 @@ class OrderedVisit:
                 self._order.row = replace(changed, version=row.version + 1)
                 return True
             self._adopt(theirs)
+
         return False
 
     def _retry(self, start: str, page: ShardPage | None, doorbell: Doorbell, now: int) -> None:
         """Try the due and the named messages, then the followers of delivered ones."""
         order, named = self._order, {ref.id for ref in doorbell.refs}
         probed = order.digests(self._probed(now))
+        # a doorbell with `before` follows a change of a circuit: all may be ready again
         woken = order.digests(self._topic.subscription_names) if doorbell.before > 0 else probed
+
         due = []
         for entry in order.due(now, named, woken):
             if entry.state == "blocked" and self._letters.block(entry):
@@ -208,14 +218,17 @@ class OrderedVisit:
             else:
                 due.append(entry)
         due = order.free(due)
+
         if not start:
             self._lift(due, page, now)
             return
+
         probing = [e for e in due if e.subscription in probed and e.state != "blocked"]
         due = [e for e in due if e not in probing]
         ids = {e.id for e in due if e.state == "waiting"} | {i for i in named if i <= start}
         if due or ids:
             self._try(due, ids, now)
+
         self._followers([e for e in order.lifted if e.id <= start], start)
         if probing:  # a page shows more than the messages that were tried before
             for entry in probing:
@@ -273,6 +286,7 @@ class OrderedVisit:
         """Read the messages from the first of these up to `start` once, and send them in order."""
         cursor = before(min((e.id for e in entries), default=start))
         limit = _FOLLOWERS
+
         while cursor < start:
             free = [e for e in entries if not self._order.covers(e, max(cursor, e.id))]
             if not free:
@@ -280,12 +294,15 @@ class OrderedVisit:
             if self._late():
                 self._open(free, cursor)
                 return
+
             cursor = max(cursor, before(min(e.id for e in free)))
             page = self._tables.lanes.page("ready", *self._shard, limit=limit, after=cursor)
             newer, page = page.newer, page.before_newer()
             messages = readable(self._tables, page.messages, page.unreadable, self._report)
             self._catch_up(messages)
             self._deliver([m for m in messages if m.ref.id <= start])
+
+            # the keys of items that only a newer release reads are unknown: all behind them waits
             if newer and newer <= start:
                 self._hold_back(free, before(newer), milliseconds(self._clock) + NEWER_MS)
                 return
@@ -306,6 +323,7 @@ class OrderedVisit:
         """Read on, page by page, and send the messages that are not held."""
         cursor = self._reach
         growing = True
+
         while not self._order.all_wait(cursor):
             if self._late():
                 self._report.unfinished = True
@@ -316,6 +334,7 @@ class OrderedVisit:
                 page = self._tables.lanes.page("ready", *self._shard, limit=PAGE, after=after)
                 page = page.before_newer()
                 self._catch_up(page.messages)
+
             messages = readable(self._tables, page.messages, page.unreadable, self._report)
             self._deliver(messages)
             growing = growing and self._advance(messages, now)
@@ -323,6 +342,8 @@ class OrderedVisit:
                 self._report.unfinished |= bool(self._order.uncovered)
                 break
             cursor, page = page.last, None
+
+        # the row may say to begin behind here: what was not read before its start needs entries
         if self._report.unfinished and self._from_head:
             self._open(self._order.lifted, self._reach)
 
@@ -357,6 +378,7 @@ class OrderedVisit:
         row, entries = self._order.row, self._order.entries
         if not entries:
             return DeferredKeys(row.version)
+
         start = self._reach
         if row.audience == self._order.audience:
             start = max(start, row.start)
@@ -373,12 +395,15 @@ class OrderedVisit:
         entries = self._order.entries
         fresh = [e for e in entries if e not in self._base.entries]
         fresh = [e for e in fresh if e.state != "blocked" or e.due <= now]
+        # for the others whoever probes or resumes the subscription enqueues visits
         rung = [e for e in fresh if not (e.whole and e.subscription in self._order.quiet)]
         seconds = {-(-e.due // 1000) for e in rung if e.due > now}
         if self._report.unfinished or any(e.due <= now for e in fresh):
             seconds = {0} | seconds
+
         ring_at(self._dispatcher, self._shard, seconds)
         self._write()
+
         row = self._row
         if self._report.progress == 0 and row is not None and (row.next_check or now + 1) <= now:
             postpone_check(self._tables, row, min((e.due for e in entries), default=0), now)
@@ -392,6 +417,7 @@ class OrderedVisit:
             if theirs is None:
                 return
             self._adopt(theirs)
+
         raise Unavailable("update_item", "the shard is being changed by others")
 
     def _differs(self, row: DeferredKeys, wanted: DeferredKeys) -> bool:

@@ -80,6 +80,7 @@ class BodiesInHand:
         envelopes = (
             ENVELOPE_COPIES * sum(min(m.size, limits.bytes) for m in messages) if enveloped else 0
         )
+
         bodies = self._take(away, envelopes, deadline)
         try:
             yield {} if bodies is None else self._in_place(messages, bodies)
@@ -104,11 +105,13 @@ class BodiesInHand:
                     if left <= 0:
                         return None
                     self._changed.wait(min(left, _LONGEST_WAIT))
+
                 self._envelopes += envelopes
                 for ref, stored in away.items():
                     self.bodies.setdefault(ref, _Body(stored)).users += 1
                 return {ref: self.bodies[ref] for ref in away}
             finally:
+                # whether it found room or not: the next in line may begin
                 self._waiting.remove(turn)
                 self._changed.notify_all()
 
@@ -117,10 +120,13 @@ class BodiesInHand:
         more = envelopes + sum(m.size for ref, m in away.items() if ref not in self.bodies)
         if not more:
             return True
+
         in_use = {ref for ref, body in self.bodies.items() if body.users}
         used = self._envelopes + sum(self.bodies[ref].stored.size for ref in in_use)
+        # alone a call may exceed the limit: it would wait for ever otherwise
         if self._waiting[0] is not turn or (used and used + more > self._limit):
             return False
+
         for ref in [ref for ref in self.bodies if ref not in in_use and ref not in away]:
             if (
                 more + self._envelopes + sum(b.stored.size for b in self.bodies.values())

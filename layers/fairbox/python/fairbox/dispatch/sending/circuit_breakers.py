@@ -157,6 +157,7 @@ class Gate:
             lines.setdefault((job.subscription.topic, job.subscription.name), []).append(job)
         admitted = Admitted()
         chosen: set[int] = set()
+
         with self._lock:
             for topic in dict.fromkeys(topic for topic, _ in lines):
                 self._update(topic, [name for t, name in lines if t == topic], now)
@@ -167,6 +168,7 @@ class Gate:
                         admitted.paced.add(name[1])
                     passed = paced
                 chosen |= {id(job) for job in passed}
+
         for job in jobs:
             if id(job) in chosen:
                 admitted.jobs.append(job)
@@ -181,6 +183,7 @@ class Gate:
         name = (subscription.topic, subscription.name)
         verdict, decisive = _judge(subscription.name, answers)
         ref = answers[0][0].ref
+
         with self._lock:
             probe = self._probes.pop(name, None)
             try:
@@ -221,6 +224,7 @@ class Gate:
                     continue
             if copy is None or copy.announced != announced or _may_have_changed(copy, now):
                 stale.append(name)
+
         if stale:
             found = self._tables.circuits.read(topic, stale)
             for name in stale:
@@ -231,6 +235,7 @@ class Gate:
         status = self._copy(*name)
         if status.ready:
             return line
+
         now = milliseconds(self._clock)
         admission = status.admits(now)
         if admission == "one" and name not in self._probes:
@@ -254,13 +259,16 @@ class Gate:
         status = self._copy(*name)
         if not status.ready:
             return  # a call that was on its way when the circuit opened
+
         run = self._runs[name] = self._runs.get(name, 0) + 1
         asked = outcome.retry_after if outcome.verdict == "throttled" else None
         shared = asked is not None and asked >= SHARED_WAIT_SECONDS
         if run < FAILURES_TO_OPEN and not shared:
             return
+
         now = milliseconds(self._clock)
         opened = status.opened(now, outcome.error, self._rng, asked=asked if shared else None)
+        # announced: others do not read the status of a closed circuit again without news
         if self._write(name, opened, status, announce=True):
             self._events.append(
                 CircuitEvent(*name, "opened", outcome.error, ref, opened.until, opened.since)
@@ -286,6 +294,7 @@ class Gate:
                     CircuitEvent(*name, "closed", outcome.error, ref, since=probe.since)
                 )
         else:
+            # if the message alone was at fault, another probe has to tell
             after = probe.undecided(now)
             if verdict == "failure":
                 asked = outcome.retry_after if outcome.verdict == "throttled" else None
@@ -329,9 +338,11 @@ def _judge(
     for _, outcome in answers:
         if outcome.verdict == "taken":
             return "taken", outcome
+
     for _, outcome in answers:
         if outcome.verdict == "gone":
             return "gone", outcome
+
     for stored, outcome in answers:
         fresh = stored.state(name).attempts == 0
         if outcome.blames == "destination" or (outcome.blames == "unknown" and fresh):

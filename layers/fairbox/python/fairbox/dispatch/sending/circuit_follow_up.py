@@ -52,6 +52,7 @@ def probe_bells(event: CircuitEvent, topic: TopicState, rng: Random) -> list[Doo
     chosen = [failed, *rng.sample(others, min(PROBED_SHARDS - 1, len(others)))]
     rng.shuffle(chosen)
     alone = topic.topic.ordering != "key"
+
     return [
         Doorbell(
             event.topic,
@@ -80,12 +81,15 @@ def waking_bells(topic: TopicState, subscription: str, since: int, now: int) -> 
     """
     name = topic.topic.name
     rings = [(0, now, since), (-(-(now + SECOND_MS) // 1000) * 1000, now + KNOWN_MS, now)]
+
+    # an ordered topic has no visits apart: its doorbells name no subscription
     if topic.topic.ordering == "key":
         return [
             Doorbell(name, epoch, shard, (), not_before, before=before)
             for not_before, before, _ in rings
             for epoch, shard in topic.shards()
         ]
+
     return [
         Doorbell(
             name,

@@ -66,6 +66,7 @@ def work(job: Job) -> Work[Job]:
     weight = job.subscription.weight or (1.0 if topic is None else topic.weight)
     tenant = None if job.in_order else message.fairness_key
     weights = {} if topic is None else topic.tenant_weights
+
     return Work(
         job,
         job.stored.ref.topic,

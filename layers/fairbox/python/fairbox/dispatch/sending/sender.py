@@ -174,6 +174,7 @@ class Sender:
                 sending.end_grace()
             if more is not None:
                 sending.add(more(sending.outcomes, wanted=sending.wants_more))
+
             calls: list[Call] = []
             while cycle := list(sending.cycles.cycle()):
                 calls += [partial(make_call, line, call) for line, call in cycle]
@@ -221,6 +222,7 @@ class Sender:
         """Make one call; a message without an outcome in the answer was not sent."""
         if self._clock.now() >= deadline:
             return {}
+
         limit = min(timeout, *(job.subscription.timeout for job in call))
         messages = [job.stored for job in call]
         if [m for m in messages if m.offloaded is not None or m.size > SMALL_BODY]:
@@ -229,11 +231,13 @@ class Sender:
             )
         else:
             bodies = nullcontext({m.ref: m for m in messages})
+
         with bodies as in_place:
             sendable = [job for job in call if job.stored.ref in in_place]
             if not sendable:
                 return {}
             results = destination.send([in_place[job.stored.ref] for job in sendable], limit)
+
         return {
             (job.stored.ref, job.subscription.name): outcome
             for job, outcome in zip(sendable, results, strict=True)
@@ -298,12 +302,14 @@ class _Sending:
         self._limits: dict[str, Limits] = {}
         self.in_flight: dict[str, int] = {}
         self._subscriptions: set[Subscription] = set()
+
         self.cycles: Cycles[str, Job] = Cycles(
             limits=self._limits.__getitem__,
             size=self._size,
             skip=self._skips,
             in_flight=self.in_flight.get,
         )
+
         self._open = open_
         self._jobs = self.add(jobs)
 
@@ -376,13 +382,16 @@ class _Sending:
                 answers.setdefault(job.subscription, []).append((job.stored, outcome))
             if job.in_order and (outcome is None or not outcome.taken):
                 self._blocked.add(job.order_key)
+
         for subscription, its in answers.items():
             self._readiness.answered(subscription, its)
         self.outcomes |= outcomes
+        # throttled, out of reach or gone: the next messages would fare no better
         if any(o.verdict not in ("taken", "refused") for o in outcomes.values()):
             self._failing.add(line)
             self.cycles.drop(line)
         self.cycles.answered(line, len(call))
+
         if self._grace_ends is not None or len(self.destinations) < 2:
             return
         if line not in self._failing and self.cycles.idle(line):
@@ -465,6 +474,7 @@ def run_concurrently(begin: Begin) -> None:
     waiting = deque(begin())
     if not waiting:
         return
+
     running: dict[Future[Finish], float] = {}
     with ThreadPoolExecutor(MOST) as pool:
         while waiting or running:
@@ -474,6 +484,7 @@ def run_concurrently(begin: Begin) -> None:
                 # the time limit of the invocation holds in these threads too
                 running[pool.submit(copy_context().run, waiting.popleft())] = now
                 fresh.append(now)
+
             give_way = min(fresh) + PATIENCE - now if waiting and fresh else None
             done, _ = wait(running, timeout=give_way, return_when=FIRST_COMPLETED)
             for future in done:

@@ -56,11 +56,13 @@ class SlowDestinations:
             self._rests.pop(line, None)
             self._fast.add(line)
             return
+
         self._fast.discard(line)
         if waited:
             spread = 1.0 if self._rng is None else 0.5 + self._rng.random()
             pause = seconds * spread / _TRIAL_SHARE
             self._no_trial_before = max(self._no_trial_before, now + pause)
+
         before = self._rests.get(line)
         if before is not None and now < before.until:
             return  # a call that began before the rest

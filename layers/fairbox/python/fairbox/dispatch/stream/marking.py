@@ -178,10 +178,12 @@ class Marking:
         records = without_heartbeats(records)
         if not records:
             return report
+
         self._tables.topic_cache.refresh()
         work = _Work()
         for record in records:
             self._take(record, work, report)
+
         try:
             self._write(work, report, deadline)
         except _TRY_AGAIN:
@@ -191,6 +193,7 @@ class Marking:
                 raise  # the mapping halves the batch until the record is alone
             work.put_aside(records[0], error)
             work.doubtful |= dict.fromkeys(work.changes)
+
         if work.aside or work.doubtful:
             self._set_aside(work, report)
         return report
@@ -247,6 +250,7 @@ class Marking:
             try:
                 self._take_change(change, record, work, report)
             except FAILED:
+                # a service failed, and not the record: the whole batch comes again
                 raise
             except Exception as error:  # noqa: BLE001 - as above
                 self._take_by_key(record, work, error)
@@ -262,6 +266,7 @@ class Marking:
         item = _acked_item(change, topic)
         if item is not None and self._acks is None:
             raise NotConfigured(ACK_QUEUE_URL)
+
         # from here on nothing fails: a record is taken whole or not at all
         work.sequences.append(change.sequence)
         work.lines += lines
@@ -273,6 +278,7 @@ class Marking:
             work.changes[ref.topic, ref.epoch, ref.shard].append(lane_change)
         if item is not None:
             work.acks[item] = None
+
         old = change.old
         if change.kind == "REMOVE" and old is not None and old.offloaded is not None:
             # a dead letter still needs its body, and so does the copy of a moved message
@@ -299,16 +305,19 @@ class Marking:
         """
         if error is not None:
             work.put_aside(record, error)
+
         try:
             lane, topic, epoch, number = record_lane(record)
             shard = topic, epoch, number
             delta = {"INSERT": 1, "REMOVE": -1}.get(record["eventName"], 0)
             body = record["dynamodb"]
+            # an unreadable item leaves its lane only when it is buried: its removal is a death
             deaths = 1 if delta < 0 and error is None else 0
             key = str(body["Keys"][SK]["S"])
             change = LaneChange(lane, str(body["SequenceNumber"]), delta, deaths, key=key)
         except (Unreadable, LookupError, TypeError, AttributeError):
             return
+
         work.changes[shard].append(change)
         if error is not None:
             work.doubtful[shard] = None
@@ -316,6 +325,7 @@ class Marking:
     def _ledger_rows(self, work: _Work) -> list[dict[str, Any]]:
         if not work.deliveries:
             return []
+
         groups: dict[str, list[Delivery]] = defaultdict(list)
         for topic, deliveries in work.deliveries.items():
             groups[topic if len(deliveries) >= SMALL_TOPIC else SHARED] += deliveries
@@ -325,8 +335,10 @@ class Marking:
             state = None if topic == SHARED else self._topic(topic, work)
             for part, chunk in enumerate(_chunks(deliveries)):
                 kept = state.topic.retention if state else self._longest(chunk, work)
+                # the key is that of the batch, so that a batch that comes again overwrites its rows
                 key = (sequences[0], f"{sequences[1]}#{part}" if part else sequences[1])
                 rows.append(ledger_item(topic, chunk, key, chunk[-1].at // 1000 + kept))
+
         return rows
 
     def _longest(self, deliveries: Sequence[Delivery], work: _Work) -> int:
@@ -358,6 +370,7 @@ class Marking:
         try:
             found = self._tables.rows.get_many(list(shards))
         except Unreadable:
+            # read one by one, so that the damaged row stops no other shard
             found = []
             for shard in shards:
                 try:
@@ -365,6 +378,7 @@ class Marking:
                 except Unreadable:
                     work.doubtful[shard] = None
             shards = [(row.topic, row.epoch, row.shard) for row in found]
+
         rows = {shard: ShardRow(*shard) for shard in shards}
         return rows | {(row.topic, row.epoch, row.shard): row for row in found}
 
@@ -375,15 +389,19 @@ class Marking:
         fresh = fresh_changes(before, changes)
         if len(fresh) < len(changes):
             report.stale.add(shard)
+        # before the row: what that has counted is not fresh when the batch comes again
         if before.recount:
             self._log(before, fresh)
+
         pushed, kept_ms = self._checked(shard[0], work)
         after = apply_changes(before, changes, now=now, pushed=pushed, kept_ms=kept_ms)
         if after == before:
             return True
+
         if after.recount is None and (after.ready < 0 or after.later < 0):
             after = after.doubted(now)
             work.doubtful[shard] = None
+
         if not self._tables.rows.change(after, before):
             return False
         report.written.add(shard)
@@ -430,6 +448,7 @@ def _acked_item(change: Change, topic: TopicState | None) -> str | None:
 def _lane_change(change: Change, stored: StoredMessage) -> LaneChange | None:
     if stored.lane == "dead":
         return None
+
     delta = {"INSERT": 1, "REMOVE": -1, "MODIFY": 0}[change.kind]
     deaths = 0
     if change.kind == "MODIFY" and change.old is not None and change.new is not None:
@@ -437,6 +456,7 @@ def _lane_change(change: Change, stored: StoredMessage) -> LaneChange | None:
         deaths = int(change.new.any_dead) - int(change.old.any_dead or redriven)
     elif change.kind == "INSERT" and stored.redriven:
         deaths = -1
+
     if not delta and not deaths:
         return None
     ref = stored.ref
@@ -485,12 +505,14 @@ def apply_changes(
     """
     after = row
     fresh = fresh_changes(row, changes)
+
     for lane in LANES:
         mine = [c for c in fresh if c.lane == lane]
         delta = sum(c.delta for c in mine)
         deaths = sum(c.deaths for c in mine)
         if not delta and not deaths and not (mine and row.recount):
             continue
+
         last = max((c.sequence for c in mine), key=sequence_order)
         if lane == "ready":
             after = replace(
@@ -506,6 +528,7 @@ def apply_changes(
                 later_deaths=after.later_deaths + deaths,
                 later_sequence=last,
             )
+
     earliest = min((c.due for c in fresh if c.due is not None), default=None)
     first = FIRST_CHECK_MS if pushed else min(kept_ms or PULLED_CHECK_MS, PULLED_CHECK_MS)
     return _with_next_check(row, after, earliest, now=now, pushed=pushed, first=now + first)
@@ -521,8 +544,10 @@ def _with_next_check(
     first: int,
 ) -> ShardRow:
     if (after.ready, after.later, after.recount) == (0, 0, None):
+        # in the far future: a shard with dead letters alone stays listed, so that they are counted
         check = NEVER_MS if after.dead > 0 else None
         return replace(after, next_check=check, backoff=0) if after != before else after
+
     check = after.next_check if after.next_check != NEVER_MS else None
     if check is None:
         check = first
@@ -530,4 +555,5 @@ def _with_next_check(
             check = max(earliest, now)
     if pushed and earliest is not None and earliest < check:
         check = max(earliest, now)
+
     return replace(after, next_check=check) if check != after.next_check else after

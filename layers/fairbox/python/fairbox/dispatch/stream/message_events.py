@@ -104,8 +104,10 @@ def _modified(
     if new.redriven > old.redriven:  # put back into a message that others still lack
         yield Event("redriven", change.at, f"{change.event_id}:redriven", new)
         return
+
     if old.any_dead and not new.any_dead:
         yield Event("purged", change.at, f"{change.event_id}:purged", new, reason=new.reason)
+
     for name, state in sorted(new.states.items()):
         before = old.state(name)
         for failure in state.history:
@@ -131,8 +133,10 @@ def _modified(
                 state.attempts,
                 f"max_attempts: {reason}",
             )
+
     yield from _skipped(change, old, new)
     if new.pending is not None and new.gone != "purged":
+        # who left `pending` without a skip has taken the message
         for name in sorted(_wanting(change, old, topic) - new.pending - new.skipped.keys()):
             if not new.state(name).dead:
                 yield _delivered(change, new, name)
@@ -217,8 +221,11 @@ def archive_line(event: Event, topic: TopicState | None, *, bodies: bool = True)
         "id": ref.id,
         "event_id": event.event_id,
     }
+
+    # the stream stamps whole seconds
     if not event.exact:
         line["precision"] = "s"
+
     if event.kind == "added":
         line |= _content(event.stored, topic, bodies=bodies)
     if event.kind in ("failed", "delivered", "dead"):
@@ -229,6 +236,7 @@ def archive_line(event: Event, topic: TopicState | None, *, bodies: bool = True)
         line["subscription"] = event.subscription
     if event.kind in ("failed", "dead", "cancelled", "purged"):
         line["reason"] = event.reason
+
     return json.dumps(line, separators=(",", ":"), ensure_ascii=False).encode()
 
 
@@ -244,11 +252,13 @@ def _content(stored: StoredMessage, topic: TopicState | None, *, bodies: bool) -
     }
     if stored.ref.due is not None:
         content["due"] = stored.ref.due
+
     if stored.offloaded is not None:
         return content | {"body": None, "body_encoding": None, "body_uri": stored.offloaded.uri}
     # a long one is from a producer without a bucket for bodies
     if not bodies or len(message.body) > ARCHIVED_UP_TO:
         return content | {"body": None, "body_encoding": None}
+
     try:
         text = message.body.decode()
     except UnicodeDecodeError:
