@@ -489,6 +489,18 @@ def test_a_hint_with_damaged_times_is_as_one_without() -> None:
         assert read_hint(item | {"g0": damaged}, 0).next_check == 5
 
 
+def test_a_page_of_damaged_segment_rows_stops_nothing() -> None:
+    shop = Shop()
+    crashed = crash_among(shop, 300)
+    shop.clock.set(crashed.visible_at / 1000)
+    for n in range(70):  # a page has sixty
+        row = segment_item(("jobs", 0, 0), Segment(crashed.visible_at - 10_000 - n, "", "x"))
+        row["sk"]["S"] = row["sk"]["S"].removesuffix("x") + "more/parts"
+        shop.engine.put_item(TableName=DELIVERIES, Item=row)
+    (back,) = shop.wait_for(1)
+    assert back.message.id == crashed.message.id
+
+
 def test_a_damaged_segment_row_stops_nothing() -> None:
     shop = Shop()
     crashed = crash_among(shop, 300)

@@ -200,7 +200,8 @@ class SegmentRows:
                     found.append(read_segment(item))
 
             more = "LastEvaluatedKey" in page
-            if not more or not found or found[0].end != found[-1].end:
+            # a page of damaged rows alone would leave the reader where it was
+            if not more or (found and found[0].end != found[-1].end):
                 break
 
         return found, more
