@@ -23,10 +23,10 @@ _reading: Final = threading.Lock()
 
 
 def settings_with(names: Iterable[str], settings: Settings | None, client: MakeClient) -> Settings:
-    """Return settings in which the variables `names` that are missing come from the deployment.
+    """Return settings that take the missing ones of the variables `names` from the deployment.
 
-    The parameter is read if one of `names` is missing and `FAIRBOX_STACK` names a deployment, once
-    in a process. What is set already stays.
+    The parameter is read once in a process, if one of `names` is missing and `FAIRBOX_STACK` names
+    a deployment. Variables that are set already stay.
 
     Args:
         names: the variables that the caller uses.

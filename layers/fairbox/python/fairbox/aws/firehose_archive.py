@@ -52,15 +52,15 @@ class Member:
 class FirehoseArchive:
     """Implements `fairbox.dispatch.ports.Archive`.
 
-    Firehose merges the lines of many invocations into large objects. It is asked twice and never
-    waited for: whatever it throttles or refuses is put past it, so that no quota of a stream
-    bounds the outbox. After a call without an answer it is left alone for a minute.
+    Firehose merges the lines of many invocations into large objects. After two tries, lines that
+    it throttles or refuses go to `objects`, so that no quota of a stream bounds the outbox. After a
+    call without an answer, it gets no calls for a minute.
 
     Args:
         client: boto3's Firehose client.
         stream: name of the delivery stream, which must not compress.
         clock: waits between tries.
-        objects: takes what Firehose does not take.
+        objects: takes the lines that Firehose does not take.
         emit: writes figures by metric.
     """
 
@@ -101,7 +101,7 @@ class FirehoseArchive:
             self._emit({ARCHIVE_BYPASSED: sum(member.lines for member in left)})
 
     def _put(self, members: list[Member]) -> list[Member]:
-        """Put the members into the stream; return those that it did not take."""
+        """Put the members into the stream; return the members that it did not take."""
         failure = "it did not answer before"
         for attempt in range(_TRIES):
             if self._clock.now() < self._silent_until:

@@ -1,4 +1,4 @@
-"""The archive's objects that do not come from Firehose, and those that wait for its bucket."""
+"""The archive's objects that do not come from Firehose, and the objects waiting for its bucket."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ class S3Archive:
             raise Unavailable("list_objects_v2", type(error).__name__) from error
 
     def _put(self, bucket: str, key: str, content: bytes) -> None:
-        """Put an object; what was refused is tried again once, what was not answered is not."""
+        """Put an object; a refused call is repeated once, a call without an answer is not."""
         for attempt in range(1, _TRIES + 1):
             try:
                 self._call("put_object", Bucket=bucket, Key=key, Body=content)

@@ -18,7 +18,7 @@ class S3Bodies:
     """Bodies as objects `bodies/{topic}/{id}-{hash}` of one bucket.
 
     Objects live until their message is delivered: then they are tagged `fairbox=delivered`, and
-    the bucket's life cycle expires what is tagged so.
+    the bucket's life cycle expires objects with this tag.
 
     Args:
         client: boto3's S3 client.
@@ -54,7 +54,7 @@ class S3Bodies:
         return body
 
     def expire(self, bucket: str, key: str) -> None:
-        """Let the bucket's life cycle delete the body; one that is gone stays gone.
+        """Tag the body for deletion by the bucket's life cycle; a missing body is ignored.
 
         Raises:
             NotAllowed, Unavailable: S3 did not do it.

@@ -32,8 +32,8 @@ _AHEAD_MS: Final = 1000
 class SqsDoorbells:
     """Enqueues visits.
 
-    Group `{topic}#{shard mod 8}` of the FIFO queue lets one visit of a shard run at a time, and no
-    topic hold more than eight workers; fewer where a subscription may have fewer in flight. Visits
+    By group `{topic}#{shard mod 8}` of the FIFO queue, one visit of a shard runs at a time, and a
+    topic holds at most eight workers; fewer where a subscription may have fewer in flight. Visits
     apart have a FIFO queue of their own, whose groups are a subscription's.
 
     Args:
@@ -42,8 +42,8 @@ class SqsDoorbells:
         later_url: the standard queue, whose messages may be delayed one by one; None: nothing can
             be rung for later.
         clock: gives the time.
-        new_id: gives deduplication ids: every doorbell is its own, but for those that name no
-            messages and are for later, of which the queue keeps one for a shard and second.
+        new_id: gives deduplication ids. Every doorbell has an id of its own, except doorbells for
+            later that name no messages: of these, the queue keeps one for a shard and second.
         groups: gives how many visits of a topic run at a time.
         apart_url: the FIFO queue of visits apart; None: they go to the other one, from where the
             function that knows the queue passes them on.
@@ -83,12 +83,12 @@ class SqsDoorbells:
         self._ring([_in_slot(part, now) for d in doorbells for part in _parts(d)])
 
     def pass_on(self, doorbell: Doorbell) -> None:
-        """Enqueue visits that have waited in the queue for later, or let them wait on.
+        """Enqueue visits that have waited in the queue for later, or put them back to wait.
 
-        Of equal doorbells of one second that name no message the FIFO queue keeps the first, for
+        Of equal doorbells of one second that name no message, the FIFO queue keeps the first, for
         five minutes. Its visit comes after all of them were rung, because each was rung a second
-        ahead, and sees what they are for. So visits that each ring for the same time do not
-        multiply, and none is lost.
+        ahead. So the visit serves them all: visits that ring for the same time do not multiply,
+        and none is lost.
 
         Raises:
             Unavailable: it could not be put into a queue.

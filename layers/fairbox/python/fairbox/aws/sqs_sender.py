@@ -20,7 +20,7 @@ _TRIES: Final = 3
 
 
 def send_all(client: Any, url: str, entries: Sequence[dict[str, Any]]) -> None:
-    """Send messages, up to ten or 1 MB a call; those that a call refused are sent again.
+    """Send messages, up to ten or 1 MB a call; refused messages are sent again.
 
     Args:
         client: boto3's SQS client.

@@ -18,7 +18,7 @@ _SHOWN: Final = 100
 
 
 class Drain(Protocol):
-    """Acks what it can, and names what it could not."""
+    """Acks as many items as it can, and names the others."""
 
     def drain(self, item_ids: Iterable[str], *, deadline: float) -> Drained:
         """Ack until the deadline; raises nothing of Fairbox's."""
@@ -55,7 +55,7 @@ class AckReport:
 def ack_messages(
     messages: Iterable[tuple[str, str]], batches: Drain, *, deadline: float
 ) -> AckReport:
-    """Ack the items that these messages name, whatever their order and repetition.
+    """Ack the items that these messages name; their order and repetition do not matter.
 
     Args:
         messages: (name, body) of each.

@@ -1,7 +1,7 @@
 """Cascades: an emptied leaf or node is cleared from its parent, and the root completes.
 
-A caller that settles items cascades at once and leaves what it cannot write to the batches'
-stream. The stream's function is the last to do a cascade: it names what is to be brought again.
+A caller that settles items cascades at once. It leaves the writes that fail to the batches' stream.
+The stream's function is the last to do a cascade: it names the causes that must be brought again.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ class Cascade:
         After three lost races the rest is left to the stream, which brings every emptied item.
 
         Returns:
-            The ids of the batches that this completed, or with `report_found` also those that it
-            found complete, nested ones first.
+            The ids of the batches that this completed, or with `report_found` also of batches found
+            complete, nested ones first.
         """
         nodes, roots = by_parent(emptied)
         # nodes first: those that become empty are cleared from their root in the same write
@@ -84,10 +84,10 @@ class Cascade:
         return completed
 
     def finish(self, causes: Collection[Cause], *, deadline: float) -> Cascaded:
-        """Do what the stream asks for until the deadline (seconds since 1970).
+        """Do the cascades that the stream asks for until the deadline (seconds since 1970).
 
-        It raises nothing of Fairbox's. Coalesced by parent: one read of it, one of its children in
-        batches of a hundred, one write, whatever the number of children.
+        It raises no `FairboxError`. The causes are coalesced by parent: one read of it, one of its
+        children in batches of a hundred, one write for any number of children.
         """
         found = Cascaded()
 
@@ -323,7 +323,7 @@ class Cascade:
 def by_parent(
     emptied: Iterable[Emptied],
 ) -> tuple[dict[NodeKey, set[LeafKey]], defaultdict[str, set[Emptied]]]:
-    """Return emptied leaves by their node, and what lies directly under a root by batch."""
+    """Return emptied leaves by their node, and emptied children of a root by batch."""
     nodes: defaultdict[NodeKey, set[LeafKey]] = defaultdict(set)
     roots: defaultdict[str, set[Emptied]] = defaultdict(set)
     for child in emptied:

@@ -1,4 +1,4 @@
-"""The hourly cleanup: idle batches checked, orphans reaped, what has ended erased."""
+"""The hourly cleanup: it checks idle batches, reaps orphans and erases ended batches."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ Fate = Literal["kept", "reaped", "cancelled", "ended", "gone"]
 
 @dataclass(slots=True)
 class Cleaned:
-    """The result of a run of the cleanup; with a dry run, what it would have been.
+    """The result of a run of the cleanup; with a dry run, the expected result.
 
     Attributes:
         looked: batches whose check was due.
-        kept: those that are alive, or were changed meanwhile.
+        kept: batches that are alive, or were changed meanwhile.
         reaped: orphans: their ids.
         cancelled: ids of nested batches whose parent was cancelled or reaped.
-        ended: batches that had ended meanwhile, or that only a crash had kept from completing.
-        erased: ended batches of which nothing but the root remains.
+        ended: batches that had ended meanwhile, or completed only now because of a crash.
+        erased: ended batches of which only the root remains.
         pending: items of the orphans that were not settled.
         failed: batches left to the next run, because a call failed.
         finished: whether the run came to its end.
@@ -61,8 +61,9 @@ class OrphanCheck:
     """The result of the check of an idle batch.
 
     Attributes:
-        fate: what became of the batch; with a dry run, what would have.
-        active: hour since 1970 UTC of its last activity; of an ended one, when it may be erased.
+        fate: the fate of the batch; with a dry run, the expected one.
+        active: hour since 1970 UTC of its last activity; of an ended batch, the hour from which it
+            may be erased.
         progress: at that time, of a batch that was reaped.
     """
 
@@ -125,7 +126,7 @@ class Cleanup:
         return report
 
     def _note(self, check: OrphanCheck, report: Cleaned, deadline: float) -> bool:
-        """Count a check, and erase what had ended; return whether there was time enough."""
+        """Count a check, and erase a batch that had ended; return whether there was time enough."""
         match check.fate:
             case "reaped":
                 report.reaped.append(check.batch)
@@ -154,10 +155,11 @@ class Cleanup:
     def check_orphan(
         self, batch: str, *, open_hours: int, sealed_hours: int, dry_run: bool = False
     ) -> OrphanCheck:
-        """Check a batch that seems idle: cascade what was left over, then keep it or reap it.
+        """Check a batch that seems idle: finish its cascades, then keep it or reap it.
 
-        It is reaped, on the version of the root that was read before the leaves, when nothing has
-        happened in it for `open_hours` while it was open, or `sealed_hours` while it was sealed.
+        It is reaped when nothing has happened in it for `open_hours` while it was open, or
+        `sealed_hours` while it was sealed. The write is conditional on the root's version, read
+        before the leaves.
         """
         root = self._store.root(batch)
         if root is None:
@@ -177,7 +179,7 @@ class Cleanup:
     def _idle(
         self, root: Root, open_hours: int, sealed_hours: int, *, dry_run: bool
     ) -> OrphanCheck:
-        """Cascade what was left over in a batch, then keep it, or end it."""
+        """Finish the cascades of a batch, then keep it, or end it."""
         batch = root.batch
         nodes, leaves = self._unfinished(root)
         emptied: list[Emptied] = [leaf.key for leaf in leaves if not leaf.count]

@@ -41,7 +41,7 @@ class Drained:
 
 
 class CoalescedAcks:
-    """Acks what can be acked, and names what cannot: nothing here is all or nothing."""
+    """Acks the items that can be acked, and names the others: no call here is all or nothing."""
 
     def __init__(self, context: Context, settlement: Settlement, cascade: Cascade) -> None:
         self._clock = context.clock
@@ -49,9 +49,9 @@ class CoalescedAcks:
         self._cascade = cascade
 
     def drain(self, items: Iterable[str], *, deadline: float) -> Drained:
-        """Ack these items until the deadline (seconds since 1970); raises nothing of Fairbox's.
+        """Ack these items until the deadline (seconds since 1970); raises no `FairboxError`.
 
-        1 RRU and 1 WRU a leaf, however many acks it has; what is emptied costs as in `ack`.
+        1 RRU and 1 WRU a leaf, for any number of acks; emptied leaves cost as in `ack`.
         """
         wanted, malformed = split_items(items)
         found = Drained(dropped=malformed)

@@ -93,7 +93,7 @@ class ItemPages:
     def _reads(
         self, root: Root, start: int, *, failures: bool
     ) -> Iterator[tuple[int, Leaf | FailedItems | None]]:
-        """Yield what lies in each group from `start` on, None for nothing; 20 nodes at a time."""
+        """Yield each group's record from `start` on, None if there is none; 20 nodes at a time."""
         # a finished group has no bit, but may hold failed items
         every = failures and root.failed > 0
         own = ones(0, min(root.next_group, ROOT_GROUPS)) if every else root.bits

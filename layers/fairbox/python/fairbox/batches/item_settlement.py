@@ -1,4 +1,4 @@
-"""Ack, fail and retry: one read and one write a leaf, whatever the size of the batch."""
+"""Ack, fail and retry: one read and one write a leaf, for a batch of any size."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ class Outcome:
 
 @dataclass(slots=True)
 class Divided:
-    """Items by what can become of them.
+    """Items by whether they can be settled.
 
     Attributes:
-        leaves: those that were read and have items to settle.
+        leaves: the leaves that were read and have items to settle.
         unknown: ids never issued.
-        ended: ids that went with a batch that was cancelled or reaped, with its root.
+        ended: ids of items gone with a cancelled or reaped batch, with its root.
     """
 
     leaves: dict[LeafKey, Leaf] = field(default_factory=dict)
@@ -68,9 +68,10 @@ class Settlement:
         Raises:
             MalformedItems: some are no ids; nothing has changed.
             UnknownItems: some were never issued; nothing has changed.
-            BatchEnded: some are of a batch that was cancelled or reaped; before any write where
-                the leaf is gone already.
-            BatchBusy: others kept changing some leaves; it names what is left, and what was done.
+            BatchEnded: some are of a batch that was cancelled or reaped; raised before any write if
+                the leaf is already gone.
+            BatchBusy: others kept changing some leaves; the error names the items left, and the
+                work done.
             InvalidInput: `items` is one text, not many.
         """
         if isinstance(items, str):
@@ -177,7 +178,7 @@ class Settlement:
     def refilled(self, leaf: Leaf) -> list[Change]:
         """Return the changes of an emptied leaf's ancestors, up to the first that is not empty.
 
-        Each is written even when its bit is still set: that lets a clear in flight fail.
+        Each is written even when its bit is still set, so that a clear in flight fails.
 
         Raises:
             BatchEnded: the batch has ended.
@@ -253,7 +254,7 @@ class Settlement:
         return found
 
     def split_known(self, items: Iterable[str]) -> tuple[list[str], list[str]]:
-        """Divide items into those that can be settled, and those never issued or gone."""
+        """Divide items into items that can be settled, and items never issued or gone."""
         given = list(items)
         wanted, malformed = split_items(given)
         found = self.divide(wanted)

@@ -146,8 +146,8 @@ class Lifecycle:
     def fence(self, batch: str, deadline: float = math.inf) -> bool:
         """Erase the groups of a cancelled or reaped batch, so that every ack is refused.
 
-        What a crash or the deadline (seconds since 1970) cut off is done by the batches' stream. A
-        reaped batch stays in its list until the cleanup comes by.
+        The batches' stream finishes an erasure that a crash or the deadline (seconds since 1970)
+        cut off. A reaped batch stays in its list until the next cleanup.
 
         Returns:
             Whether all groups are gone, or the batch is neither cancelled nor reaped.

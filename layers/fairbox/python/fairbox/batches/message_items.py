@@ -102,7 +102,7 @@ class MessageItems:
     def _decided(
         self, verb: Literal["fail", "retry"], item: str, reason: str
     ) -> tuple[Fate, list[Change]]:
-        """Return what becomes of the item as it stands now, and the changes that make it so."""
+        """Return the item's fate as it stands now, and the changes that bring it about."""
         named = parse_item(item)
         if named is None:
             return "unknown", []

@@ -106,9 +106,9 @@ class AckResult:
 
     Attributes:
         changed: items that it changed.
-        completed: ids of the batches that it completed, or found complete when it cleared what it
-            emptied. Several calls may name the same batch, and none must: the batches' stream
-            finishes what a crash or lost races cut off. The message always comes, once.
+        completed: ids of the batches that it completed, or found complete when it cleared emptied
+            leaves and nodes. Several calls may name the same batch, or no call: the batches' stream
+            finishes cascades that a crash or lost races cut off. The message always comes, once.
     """
 
     changed: int = 0

@@ -35,7 +35,7 @@ class Stalled:
 
     Attributes:
         looked: batches whose leaves were read.
-        count: those that stand still.
+        count: batches that stand still.
         batches: the first ids of these.
         finished: whether all batches were checked; if not, `count` is a lower bound.
     """

@@ -1,4 +1,4 @@
-"""Reads of a batch's tree that several use cases share: its root, and what is unfinished below."""
+"""Reads of a batch's tree that several use cases share: its root, and unfinished parts below."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ def unfinished_groups(root: Root, nodes: Sequence[Node]) -> list[int]:
 
 
 def finished_hour(store: BatchTable, root: Root) -> int:
-    """Return the newest hour of what is finished directly under a root; 0 for nothing.
+    """Return the newest hour of the finished children of a root; 0 if there are none.
 
-    A last ack of a group leaves its hour there, where no walk over the unfinished comes by.
+    The last ack of a group leaves its hour there; walks over unfinished children do not read it.
     """
     given = root.next_group
     groups = bits(ones(0, min(given, ROOT_GROUPS)) & ~root.bits)

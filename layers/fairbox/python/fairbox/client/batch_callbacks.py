@@ -27,7 +27,7 @@ _EXPECTED: Final = f"the name of a topic, or a destination ({':, '.join(SCHEMES)
 
 
 def resolve_callbacks(outbox: Outbox, given: Mapping[str, str | None]) -> Callbacks:
-    """Return the topics of callbacks; what stands before a destination is created where missing.
+    """Return the topics of callbacks; a destination's topic is created if it is missing.
 
     All addresses are checked before anything is created.
 
@@ -87,7 +87,7 @@ def _check_host(scheme: str, address: str) -> None:
 
 
 def _topic(outbox: Outbox, field: str, target: Subscription | str | None) -> str | None:
-    """Return the topic of a callback; that of a destination is created where it is missing."""
+    """Return the topic of a callback; a destination's topic is created if it is missing."""
     if not isinstance(target, Subscription):
         return target
     try:

@@ -107,7 +107,7 @@ class BatchChanges(BatchPart):
         return self._context.additions.add(batch, count, request_id, group_size)
 
     def seal(self, batch: str) -> Progress:
-        """Declare that no more items will come; complete the batch if none is pending.
+        """Declare that all items are added; complete the batch if none is pending.
 
         A repeated call returns the same. The progress is exact up to 1,000 unfinished groups, and
         an estimate beyond.
@@ -125,12 +125,12 @@ class BatchChanges(BatchPart):
         The first outcome of an item counts: an ack of a failed item changes nothing.
 
         Raises:
-            MalformedItems: some texts are no ids. It is an UnknownItems.
+            MalformedItems (an UnknownItems): some ids are malformed.
             UnknownItems: some ids were never issued; it names every id that cannot be settled,
                 and nothing has changed.
             BatchEnded: some belong to batches that were cancelled or reaped; it names them all.
             BatchBusy: other processes kept changing some groups; ack `.left` again. `.changed` and
-                `.completed` count what this call did, as in its result.
+                `.completed` tell the changes of this call, as its result does.
         """
         return self._settle("ack", item_ids)
 

@@ -66,10 +66,10 @@ class BatchMaintenance(BatchPart):
         return self._acks.drain(item_ids, deadline=deadline)
 
     def finish(self, causes: Collection[Cause], *, deadline: float) -> Cascaded:
-        """Cascade the causes from the stream; the result names those that must come again.
+        """Cascade the causes from the stream; the result names the causes to bring again.
 
-        Of a batch that was cancelled or reaped, groups are erased that a crash has left. The first
-        death of a batch is told after the cascades: one that completes tells it itself.
+        Groups left by a crash are erased if their batch was cancelled or reaped. The first death of
+        a batch is told after the cascades: a batch that completes tells it itself.
         """
         lifecycle = self._context.lifecycle
         found = self._context.cascade.finish(causes, deadline=deadline)
@@ -164,7 +164,7 @@ class BatchMaintenance(BatchPart):
         sealed_hours: int = 14 * 24,
         dry_run: bool = False,
     ) -> OrphanCheck:
-        """Finish what a crash cut off in an idle batch, and reap the batch when it is an orphan.
+        """Finish the interrupted work of an idle batch, and reap the batch if it is an orphan.
 
         Args:
             batch: its id.
@@ -185,7 +185,7 @@ class BatchMaintenance(BatchPart):
         return self._context.lifecycle.erase(batch, limit)
 
     def split_known(self, item_ids: Iterable[str]) -> tuple[list[str], list[str]]:
-        """Split ids into those that can be settled, and those never issued or deleted."""
+        """Split ids into two lists: ids that can be settled; ids deleted or never issued."""
         return self._context.settlement.split_known(item_ids)
 
     def open_batches(self) -> OpenBatches:

@@ -44,7 +44,7 @@ class SweepResult:
 
 
 class ManualDelivery(OutboxPart):
-    """Does by hand what the functions do: delivers, cancels, sweeps."""
+    """Does the work of the functions by hand: delivers, cancels, sweeps."""
 
     def mark_delivered(self, refs: Iterable[MessageRef]) -> None:
         """Remove messages from the outbox as delivered, 25 a call; absent ones are ignored.

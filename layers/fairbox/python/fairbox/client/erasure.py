@@ -20,7 +20,7 @@ _LANES: Final[tuple[OpenLane, ...]] = ("ready", "later")
 
 @dataclass(frozen=True, slots=True)
 class ErasureResult:
-    """The result of an erasure; of a dry run, what it would do.
+    """The result of an erasure; of a dry run, the expected result.
 
     Attributes:
         cancelled: the messages that were outstanding or waiting.
@@ -38,7 +38,7 @@ class ErasureResult:
 
 
 class KeyErasure:
-    """Erases what an outbox holds of a partition key.
+    """Erases the messages and dead letters of a partition key from an outbox.
 
     Args:
         outbox: the outbox.
@@ -58,8 +58,8 @@ class KeyErasure:
         """Cancel a key's outstanding and waiting messages, and purge its dead letters.
 
         It reads whole topics (1 RRU for 4 KB), because a message may lie in a shard that is not its
-        key's: after a resize, or if a producer misplaced it. Each message costs what `cancel` and
-        `purge_dead` cost. Messages of the key that are published in the meantime may stay: stop
+        key's: after a resize, or if a producer misplaced it. Each message costs as much as `cancel`
+        and `purge_dead`. Messages of the key that are published in the meantime may stay: stop
         them first. The ledger has no keys and no bodies, so nothing in it is changed. Offloaded
         bodies expire as after a delivery. The call may be repeated.
 
@@ -67,12 +67,12 @@ class KeyErasure:
             partition_key: as the messages were published.
             topic: the topic; None: all.
             reason: at most 256 bytes; the archive keeps it, so it should name nobody.
-            dry_run: change nothing, and return what would be erased.
+            dry_run: change nothing, and return the messages that would be erased.
 
         Raises:
             InvalidInput: the key is empty, or the reason too long; nothing is erased.
             UnknownTopic: there is no such topic.
-            Throttled, Unavailable: call again; what is erased stays erased.
+            Throttled, Unavailable: call again; erased messages stay erased.
         """
         if not partition_key:
             raise InvalidInput("partition_key", "a partition key that is not empty")

@@ -29,7 +29,7 @@ _REFUSED: Final = (401, 403)
 
 
 class FeedClient:
-    """Follows topics of feeds: messages in order, each once, and a count of those that are lost.
+    """Follows topics of feeds: messages in order, each once, and the number of lost messages.
 
     Iterate over it: the iterator does all the work in the thread that calls it, and goes on until
     `close`, over broken connections. A caller that takes long for an update delays nobody else.
@@ -38,9 +38,9 @@ class FeedClient:
     Args:
         url: of the WebSocket API, `wss://...`.
         topics: position by topic `feed/key`, up to 100 of them, as `positions` gave them; None:
-            begin with the feed's history, the snapshot, or what is unacknowledged.
+            begin with the feed's history, the snapshot, or unacknowledged messages.
         token: of `Feeds.token`; or a function that returns a new one, called for each connection:
-            a text ends after 5 minutes at most, and a connection after 2 hours.
+            a text ends after at most 5 minutes, and a connection after 2 hours.
         clock, rng: time and jitter; the machine's by default.
 
     Raises:
@@ -132,7 +132,7 @@ class FeedClient:
         self.close()
 
     def _step(self, until: float) -> None:
-        """Do what is due, or wait for it, no longer than a moment."""
+        """Do the step that is due, or wait for it, for at most a moment."""
         due = self._open_at if self._socket is None else self._core.due()
         wait = max(0.0, min(due, until, self._clock.now() + _STEP) - self._clock.now())
 

@@ -1,6 +1,6 @@
-"""The positions of a feeds client: what it asks, takes and counts, without I/O and without threads.
+"""The positions of a feeds client: its requests, messages and counts, without I/O and threads.
 
-Whoever drives it opens sockets, waits and sends; see `fairbox.client.feed_client`.
+Its caller opens sockets, waits and sends; see `fairbox.client.feed_client`.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ class FeedUpdate:
         topic: `feed/key`.
         kind: the feed's; None with an error.
         messages: in the order of their numbers, each once.
-        lost: messages up to `position` that are not there any more; of a snapshot they are
-            conflated, that is, newer ones took their place.
+        lost: number of messages up to `position` that no longer exist; those of a snapshot are
+            conflated: newer ones took their place.
         reset: the position was none of the topic's (a restored table), and begins anew.
         position: number up to which all messages were taken or counted; None: it never began.
-        error: code and text, where the server refuses the topic, which is asked no more.
+        error: code and text, if the server refuses the topic, which is no longer asked for.
     """
 
     topic: str
@@ -187,7 +187,7 @@ class FeedPositions:
         return _sync(self._requests, self._asked)
 
     def received(self, text: str) -> list[FeedUpdate]:
-        """Take a message of the socket and move the positions; return what it tells.
+        """Take a message of the socket and move the positions; return its news.
 
         A message that is neither frame nor answer, or has a malformed part, is ignored whole.
 
@@ -230,7 +230,7 @@ class FeedPositions:
             self._topics[name].acknowledged = position or 0
 
     def _refused(self, name: str, error: tuple[str, str]) -> FeedUpdate | None:
-        """Ask a topic no more."""
+        """Stop asking for a topic."""
         topic = self._topics.get(name)
         if topic is None or topic.refused:
             return None
@@ -238,7 +238,7 @@ class FeedPositions:
         return FeedUpdate(name, None, position=topic.position, error=error)
 
     def _taken(self, entry: _Entry, answer: bool, current: bool) -> FeedUpdate | None:
-        """Take what follows the position, never what follows a gap."""
+        """Take the messages that follow the position, never messages behind a gap."""
         topic = self._topics.get(entry.topic)
         if topic is None:
             return None

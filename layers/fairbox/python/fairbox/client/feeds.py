@@ -125,7 +125,7 @@ class Feeds:
         self._rows.delete(check_topic(name, field_name="feed"))
 
     def topic(self, feed: str, key: str) -> FeedTopic:
-        """Return how a topic stands: what was published, and who follows it (3 RRU).
+        """Return the state of a topic, with its last number and its audience (3 RRU).
 
         Raises:
             UnknownFeed: there is no such feed.
@@ -160,18 +160,18 @@ class Feeds:
             feed: the feed's name.
             key: names the topic in the feed: 1 to 256 bytes of text, not `*`.
             body: at most 90 KB.
-            content_type: where it is JSON, so must the body be; clients get any other in base64.
+            content_type: if it is JSON, so must the body be; clients get other bodies in base64.
             id: of the message, 1 to 256 bytes of text; made here unless it is given. A client of a
                 ring or a private topic drops a message whose id is among the last 64 that it got
                 from the topic.
 
         Raises:
             UnknownFeed: there is no such feed.
-            FeedFull: the private topic takes no more until its client acknowledges some.
-            InvalidInput: a field is not what it takes.
+            FeedFull: the private topic takes no message until its client acknowledges some.
+            InvalidInput: a field has an invalid value.
             BodyTooLarge: the body has over 90 KB.
-            Throttled, Unavailable: it may be published, or may not; call again. With an `id` of
-                yours, clients get it once all the same.
+            Throttled, Unavailable: it may or may not be published; call again. With an `id` of
+                yours, clients still get it once.
         """
         return self.publish_many(feed, key, [body], content_type, ids=id if id is None else [id])[0]
 
@@ -222,9 +222,9 @@ class Feeds:
         return numbers
 
     def token(self, user: str, allow: Sequence[str], ttl: int = 60) -> str:
-        """Return a token with which a client connects: your service gives it to whom it knows.
+        """Return a token for a client's connection; your service gives it to clients that it knows.
 
-        It is checked when the client connects; the connection lasts for two hours at most.
+        It is checked when the client connects; the connection lasts for at most two hours.
 
         Args:
             user: who the client is: 1 to 256 bytes of text.
@@ -233,7 +233,7 @@ class Feeds:
             ttl: seconds for which it may connect, up to 300.
 
         Raises:
-            InvalidInput: a field is not what it takes.
+            InvalidInput: a field has an invalid value.
             NotConfigured: `FAIRBOX_FEEDS_SECRET` is missing, or package PyJWT
                 (`fairbox[feeds]`).
             Unavailable: the secret cannot be read.

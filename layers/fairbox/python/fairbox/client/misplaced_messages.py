@@ -38,7 +38,7 @@ class Misplaced:
 
 @dataclass(frozen=True, slots=True)
 class PlacementResult:
-    """The result of a repair of misplaced messages; of a dry run, what it would do.
+    """The result of a repair of misplaced messages; of a dry run, the expected result.
 
     Attributes:
         moved: the messages that were moved, with their old and new places.
@@ -94,14 +94,14 @@ class MisplacedMessages(OutboxPart):
         """Move misplaced messages to where they belong, each in one transaction (5 WRU a KB).
 
         The oldest messages of a key move first, so that on ordered topics no misplaced message
-        overtakes another. Later messages that lie rightly may have been delivered before, and a
+        overtakes another. Later messages in their right place may have been delivered before, and a
         message that is being sent at the same time may be sent again. A moved message has a new
         ref, and the archive shows the old one as cancelled, with the new place. The call may be
         repeated.
 
         Args:
             topic: the topic; None: all.
-            dry_run: change nothing, and return what would be moved.
+            dry_run: change nothing, and return the messages that would be moved.
             units_a_second: maximum rate of the scan in read units.
             progress: called with the number of items read.
 

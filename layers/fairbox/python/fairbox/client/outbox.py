@@ -75,8 +75,8 @@ class Outbox(
             their redrive is refused.
         bodies: stores bodies that do not fit an item; None: such bodies are refused.
         doorbells: enqueues visits, for `sweep`; None: `sweep` is refused.
-        deadline: seconds in which each call that publishes ends, what it waits for included; None:
-            no try begins after 20 s. A client of your own needs `fairbox.client_config(deadline)`.
+        deadline: seconds in which each call that publishes ends, waits included; None: no try
+            begins after 20 s. A client of your own needs `fairbox.client_config(deadline)`.
         clock, rng: time and jitter; the machine's by default.
 
     Example:

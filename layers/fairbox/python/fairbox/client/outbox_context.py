@@ -56,7 +56,7 @@ class OutboxContext:
 
     @contextmanager
     def ends_within(self, seconds: float | None) -> Iterator[None]:
-        """Let what the block calls end within so many seconds; None: those of the outbox, if any.
+        """End the calls of the block within so many seconds; None: the outbox's deadline, if any.
 
         Raises:
             InvalidInput: a single call may take over half of it.
@@ -98,7 +98,7 @@ class OutboxContext:
                 self.doorbells.ring([Doorbell(ref.topic, ref.epoch, ref.shard, (ref,), kept=True)])
 
     def visit_blocked(self, ref: MessageRef) -> None:
-        """Enqueue the visit if the message's key waited for it, and it is dead no more."""
+        """Enqueue a visit if the message is no longer dead and its key waited for it."""
         with suppress(FairboxError):  # the sweep finds the key
             if self.topics.get(ref.topic).topic.on_dead == "block":
                 self.visit(ref)

@@ -21,7 +21,7 @@ class OutstandingLimits:
     """The messages of topics with a `max_outstanding`, as one process knows them.
 
     Shard rows are counted from the stream, half a minute late. Between two reads, a process adds
-    what it lets through itself; what other processes add it sees with the next read.
+    the messages that it admits itself; it sees those of other processes with the next read.
 
     Args:
         rows: counts the messages of shards.

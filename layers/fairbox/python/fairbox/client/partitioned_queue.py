@@ -365,10 +365,10 @@ class PartitionedQueue:
         Args:
             outbox: the outbox.
             refs: the dead letters; None: all.
-            partitions: numbers of the partitions; None: all, or those that `refs` name.
+            partitions: numbers of the partitions; None: all, or the partitions of `refs`.
             where: puts back only dead letters for which it is true.
             limit_per_partition: maximum number of each partition.
-            dry_run: change nothing, and return what would be put back.
+            dry_run: change nothing, and return the messages that would be put back.
 
         Raises:
             InvalidInput: a text is not a ref, or a ref belongs to another queue; nothing has

@@ -110,14 +110,14 @@ class MessagePublication(OutboxPart):
 
         A message that is outstanding already stays as it is, with its claim, its failures and its
         edits, and its ref is returned; of messages with one id the first is written. A new message
-        costs 1 WRU a KB, as with `add`, and one that is there 1 WRU a KB of what lies there.
+        costs 1 WRU a KB, as with `add`, and an outstanding one 1 WRU a KB of the stored message.
 
         Args:
             messages: the messages.
             new: the caller knows that none of them was ever added, so the first try may overwrite:
-                plain puts, which need no right to `PartiQLInsert`. Only what that try left in doubt
-                is written as by default.
-            deadline: as for `add`; what is left then is not written.
+                plain puts, which need no right to `PartiQLInsert`. Only messages left in doubt by
+                that try are written as by default.
+            deadline: as for `add`; messages left at that time are not written.
 
         Returns:
             The refs, in the order of the messages.
@@ -189,7 +189,7 @@ class MessagePublication(OutboxPart):
             RequestConflict: the token was used with other items or messages.
             TopicFull: a topic has no room for its messages; nothing was written.
             TransactionCancelled: a condition did not hold; `.reasons` has one reason per action,
-                `.actions` says what each action is of this call.
+                `.actions` the name of each action in this call.
             UnknownTable: there is no table of an item, in this Region and account.
             NotAllowed: the credentials may not write there.
             Throttled, Unavailable: it may or may not be written; repeat it with the token.

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PurgeResult:
-    """The result of a purge of dead letters; of a dry run, what it would do.
+    """The result of a purge of dead letters; of a dry run, the expected result.
 
     Attributes:
         names: names of the deleted dead letters, `topic/epoch/shard/id`, ascending by id; the name
             of an unreadable one ends with the end of its key.
-        left: names of dead letters that other processes kept changing, or that only a newer release
-            can read; they are unchanged: call again.
-        missing: those of the ids asked for that are no dead letters.
+        left: names of unchanged dead letters: other processes kept changing them, or only a newer
+            release can read them; call again.
+        missing: the given ids that are no dead letters.
         more: whether the limit stopped the purge before another dead letter.
         dry_run: nothing was changed.
     """
@@ -77,7 +77,7 @@ class DeadLetterPurge(OutboxPart):
             where: deletes only dead letters for which it is true; `message` of an unreadable one is
                 None.
             limit: maximum number.
-            dry_run: change nothing, and return what would be deleted.
+            dry_run: change nothing, and return the dead letters that would be deleted.
             reason: the reason; the archive keeps 200 characters of it.
             progress: called after each transaction with the number deleted so far.
 

@@ -52,14 +52,14 @@ class Purges:
     def purge(self, letters: Sequence[DeadLetter], reason: str) -> list[Purged]:
         """Purge dead letters, fifty a transaction (5 WRU each and 2 more a KB over the first).
 
-        A batch item that one carries stays failed. It may be repeated.
+        The batch item of a dead letter stays failed. The call may be repeated.
 
         Args:
             letters: as read from lane `dead`, each once.
             reason: for the archive.
 
         Returns:
-            For each: `purged`; `gone`: it is a dead letter no more; `left`: others kept changing
+            For each: `purged`; `gone`: it is no longer a dead letter; `left`: others kept changing
             it, or only a newer release can read it.
 
         Raises:
@@ -127,7 +127,7 @@ class Purges:
     def _end(
         self, letter: StoredMessage, there: StoredMessage | None, reason: str
     ) -> dict[str, Any]:
-        """Return the action that counts one dead letter less."""
+        """Return the action that decrements the dead count."""
         if there is None:
             return self._mark(letter, reason)
         if not there.any_dead:  # added again when it had died: it knows of no death
@@ -148,7 +148,7 @@ class Purges:
         }
 
     def _counted(self, topic: str, epoch: int, shard: int) -> dict[str, Any]:
-        """Return the update that counts one dead letter less in its shard's row (1 RRU)."""
+        """Return the update that decrements the dead count (reads the row: 1 RRU)."""
         found = self._rows.get_many([(topic, epoch, shard)])
         row = found[0] if found else ShardRow(topic, epoch, shard)
         after = replace(row, purged_dead=row.purged_dead + 1)

@@ -79,11 +79,11 @@ class QueueContext:
         return self.ordered_settlement if receipt.place == "held" else self.unordered_settlement
 
     def announce(self, due: Iterable[tuple[str, int, int, int]]) -> None:
-        """Let a receive scan these shards from their heads when they are due, not a minute later.
+        """Make receives scan these shards from their heads when they are due, not a minute later.
 
         Args:
-            due: topic, epoch, shard and milliseconds since 1970 UTC; a time that is a minute ahead,
-                or more, needs no announcement.
+            due: topic, epoch, shard and milliseconds since 1970 UTC; a time at least a minute
+                ahead needs no announcement.
         """
         bound = self.now + RECEIVES_CHECK_MS
         soon = [place for place in due if place[3] < bound]

@@ -139,7 +139,7 @@ class QueueMessages(QueuePart):
     ) -> tuple[list[Received], float]:
         """Do one step of a receive that waits, and return without waiting.
 
-        A caller that repeats it, with its own pauses, gets what `receive` with a wait gets.
+        Repeated calls, with pauses, return the same messages as `receive` with a wait.
 
         Args:
             topic: a pulled topic.
@@ -161,7 +161,7 @@ class QueueMessages(QueuePart):
     def _take(
         self, max_messages: int, visibility_timeout: float, consumer: str, max_per_key: int
     ) -> Callable[[TopicState, Round], list[Received]]:
-        """Return what receives from a set of shards."""
+        """Return a function that receives from a set of shards."""
         wanted = Wanted(
             check_count(max_messages),
             check_visibility(visibility_timeout),
@@ -289,9 +289,9 @@ class QueueMessages(QueuePart):
     def release(self, receipts: str | MessageRef | Iterable[str | MessageRef]) -> None:
         """Give messages back at once, without counting an attempt.
 
-        A consumer that stops releases the messages that it has not begun. An operator releases by
-        ref what a dead consumer holds. By ref, a message that waits after a failure is due at
-        once, and any other that nobody holds stays as it is.
+        A consumer that stops releases the messages not yet begun. An operator releases the messages
+        of a dead consumer by ref. By ref, a message that waits after a failure is due at once;
+        other unclaimed messages are unchanged.
 
         Args:
             receipts: one receipt or ref, or several, of any topics.

@@ -43,7 +43,7 @@ _SOON_MS: Final = 2_000  # due so soon, a delayed message may be on its way to a
 
 
 class QueueOperations(QueuePart):
-    """Changes what waits in queues, and shows figures."""
+    """Changes the messages that wait in queues, and shows figures."""
 
     def metrics(self, settings: Settings | None = None) -> Metrics:
         """Return an output for consumers' metrics, by topic as `FAIRBOX_METRICS_DETAIL` says.
@@ -334,7 +334,7 @@ def check_purgeable(state: TopicState) -> TopicState:
     """Return a topic that may be purged.
 
     Raises:
-        TopicIsPushed: it has subscriptions; it says what to do instead.
+        TopicIsPushed: it has subscriptions; the error names the alternative.
     """
     if state.pushed:
         raise TopicIsPushed(state.topic.name, _PURGE_INSTEAD)

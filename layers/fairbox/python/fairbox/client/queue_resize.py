@@ -137,7 +137,7 @@ class QueueResize(OutboxPart):
         return WidthResult(queue, partitions, newest.shards, changed[-1].since, changed=True)
 
     def _partitions_of(self, first: TopicState, partitions: int) -> list[TopicState]:
-        """Return every topic of a queue, partition 0 first; create those that it will need."""
+        """Return every topic of a queue, partition 0 first; create the missing ones."""
         queue, there = first.topic.name, {0: first}
         for state in self.tables.topics.all():
             part = state.topic.partition

@@ -31,15 +31,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RedriveResult:
-    """The result of a redrive; of a dry run, what it would do.
+    """The result of a redrive; of a dry run, the expected result.
 
     Attributes:
         refs: the messages put back, oldest first.
-        left: dead letters that other processes kept changing, or whose batch item's group they kept
-            changing; they are unchanged: call again.
+        left: unchanged dead letters: other processes kept changing them, or the group of their
+            batch item; call again.
         unreadable: names of dead letters that are no messages and were skipped:
             `topic/epoch/shard/` and the end of the key.
-        missing: those of the ids asked for that are no dead letters.
+        missing: the given ids that are no dead letters.
         more: whether the limit stopped the redrive before a dead letter that could be put back.
         dry_run: nothing was changed.
     """
@@ -89,7 +89,7 @@ class DeadLetterRedrive(OutboxPart):
             where: puts back only dead letters for which it is true, by reason, time, message or
                 subscriptions; called with readable ones only.
             limit: maximum number.
-            dry_run: change nothing, and return what would be put back.
+            dry_run: change nothing, and return the messages that would be put back.
             body: a new body, if `ids` names one dead letter; None: unchanged.
             headers: new headers, which replace all old ones; None: unchanged.
             content_type: a new media type; None: unchanged.

@@ -40,16 +40,16 @@ class Redrives:
     def put_back(self, letter: StoredMessage, edited: Item | None = None) -> Returned:
         """Put a dead letter back for the subscriptions that it died for, with a fresh state.
 
-        4 WRU a KB, and with a batch item what `MessageItems.retry_with` does. It may be repeated.
+        4 WRU a KB, and with a batch item the cost of `MessageItems.retry_with`. It may be repeated.
 
         Args:
             letter: as read from lane `dead`.
-            edited: attributes of its content, in place of what it died with, and `EDITS`; None: it
-                comes back as it is.
+            edited: attributes of its content, in place of the old ones, and `EDITS`; None: it comes
+                back as it is.
 
         Returns:
-            `inserted`; `merged`: into the message, which others still lack; `gone`: it is a dead
-            letter no more, and others have put it back or taken it away.
+            `inserted`; `merged`: into the message, which others still lack; `gone`: it is no
+            longer a dead letter: others have put it back or removed it.
 
         Raises:
             BatchBusy: others kept changing the message, or its item's group; nothing is written.

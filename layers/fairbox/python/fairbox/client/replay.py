@@ -108,9 +108,9 @@ class MessageReplay(OutboxPart):
         return ReplayStep(to, tuple(left), tuple(outstanding))
 
     def _unmark(self, refs: Iterable[MessageRef]) -> None:
-        """Let the rows of ordered queues no longer list messages as acknowledged.
+        """Remove messages from the acknowledged ids in the rows of ordered queues.
 
-        A receive would take what is put back for the leftover of a crash, and delete it. So the
+        A receive would take a replayed message for the leftover of a crash, and delete it. So the
         leftovers are deleted here.
         """
         shards: dict[Shard, set[str]] = defaultdict(set)

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ImportResult:
-    """The result of an import; of a dry run, what it would do.
+    """The result of an import; of a dry run, the expected result.
 
     Attributes:
         topics: number of messages by topic.
-        left: rows that wait still, by their keys as text, with what is wrong.
+        left: rows that still wait, by their keys as text, with the reason.
         dry_run: nothing was changed.
     """
 
@@ -62,19 +62,19 @@ class RowImport:
         dry_run: bool = False,
         progress: Callable[[int], object] = lambda _: None,
     ) -> ImportResult:
-        """Move what waits in a table of the same account and Region, the oldest rows first.
+        """Move the waiting rows of a table in the same account and Region, the oldest first.
 
         Each row leaves its outbox in the transaction that publishes its message (4 WRU a KB and
         those of the table's indexes): a crash loses no row and moves none twice, and the call may
-        be repeated. The other outbox may run on; what it is sending in this moment comes twice.
-        It scans the table once (1 RRU for 4 KB); the keys of the rows that wait fit into memory.
+        be repeated. The other outbox may run on; a message that it sends meanwhile comes twice.
+        The call scans the table once (1 RRU for 4 KB); the keys of waiting rows must fit in memory.
 
         Args:
             table: name of the table.
             layout: the layout of its rows.
             topic: the topic's name in the rows that are moved; None: all rows.
             limit: maximum number of rows that are tried; None: all.
-            dry_run: change nothing, and return what would be moved.
+            dry_run: change nothing, and return the numbers of messages that would be moved.
             progress: told after each row how many were tried.
 
         Raises:
@@ -82,7 +82,7 @@ class RowImport:
             InvalidInput: a topic is given, and the layout has no attribute of this name.
             TopicFull: a topic has no room; those before are moved.
             NotAllowed: the credentials may not read or change the table.
-            Throttled, Unavailable: call again; what is moved stays moved.
+            Throttled, Unavailable: call again; moved rows stay moved.
         """
         check_limit(limit)
         if topic is not None and not layout.topic:

@@ -1,4 +1,4 @@
-"""Settlement of messages of pulled topics by their refs, whoever holds them."""
+"""Settlement of messages of pulled topics by their refs, whether or not a consumer holds them."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ _TAKEN: Final = "has taken it, or never had a part in it"
 
 @dataclass(frozen=True, slots=True)
 class SkipResult:
-    """The result of skipping what waits for a subscription; of a dry run, what it would do.
+    """The result of skipping a subscription's messages; of a dry run, the expected result.
 
     Attributes:
         count: messages skipped.
@@ -54,12 +54,12 @@ class MessageSkips(OutboxPart):
     """Skips messages for one subscription."""
 
     def skip(self, ref: MessageRef, *, subscription: str, reason: str = "") -> None:
-        """Let a subscription go without a message; its other subscriptions still get it.
+        """Skip a message for one subscription; its other subscriptions still get it.
 
-        When no other lacks the message, it leaves the outbox: delivered, if another had taken it,
-        else cancelled. On an ordered topic the key's next message goes at once. 1 RRU and 1 WRU a
-        KB; 1 WRU more when the message leaves, and 1 RRU and 1 WRU on an ordered topic. It may be
-        repeated.
+        If no other subscription lacks the message, it leaves the outbox: as delivered if another
+        had taken it, else as cancelled. On an ordered topic the key's next message goes at once.
+        1 RRU and 1 WRU a KB; 1 WRU more when the message leaves, and 1 RRU and 1 WRU on an ordered
+        topic. It may be repeated.
 
         Args:
             ref: the message.
@@ -70,7 +70,7 @@ class MessageSkips(OutboxPart):
             UnknownTopic: there is no such topic.
             UnknownSubscription: the topic has none of this name; a pulled topic has none at all.
             MessagesNotFound: the message is not outstanding.
-            NothingToSkip: the subscription has taken the message, or let it die.
+            NothingToSkip: the subscription has taken the message, or the message died for it.
         """
         check_text("reason", reason)
         topic = self._subscribed(ref.topic, subscription)
@@ -88,10 +88,10 @@ class MessageSkips(OutboxPart):
         dry_run: bool = False,
         progress: Callable[[int], object] = lambda _: None,
     ) -> SkipResult:
-        """Let a subscription go without all messages that wait for it.
+        """Skip all messages that wait for a subscription.
 
-        It reads the topic's outstanding messages, 1 RRU for 4 KB, and writes what `skip` does for
-        each that it skips. After a crash or an error call it again: it skips no message twice.
+        It reads the topic's outstanding messages, 1 RRU for 4 KB, and writes as much as `skip` for
+        each skipped one. After a crash or an error call it again: it skips no message twice.
 
         Args:
             topic: the topic's name.
@@ -210,7 +210,7 @@ class MessageSkips(OutboxPart):
         raise MessagesNotFound([ref])
 
     def _release(self, ref: MessageRef, subscription: str) -> None:
-        """Let the next messages of a key go that waited for this one (1 RRU, 1 WRU a KB)."""
+        """Release a key's next messages that waited for this one (1 RRU, 1 WRU a KB)."""
         table = self.tables.deferred_keys
         shard, digest = (ref.topic, ref.epoch, ref.shard), name_digest(subscription)
         _, deferred = table.get(shard)

@@ -34,17 +34,17 @@ class TopicAdministration(OutboxPart):
     """Creates and deletes topics; adds, pauses, resumes and removes subscriptions."""
 
     def create_topic(self, topic: Topic) -> TopicState:
-        """Create a topic; one that exists gets what is given, and keeps the rest.
+        """Create a topic; an existing topic takes the given fields and keeps the rest.
 
-        Its retry policy is one thing, as are the weights of its tenants. With `replace` of a topic
-        that was read, everything is given.
+        Its retry policy is one field, as are the weights of its tenants. With `replace` of a topic
+        that was read, all fields are given.
 
-        A new or shorter `message_retention` lets the next sweep look at each shard that holds
+        A new or shorter `message_retention` makes the next sweep look at each shard that holds
         messages (1 RRU and 3 WRU each).
 
         Raises:
-            TopicConflict: it exists with another ordering or shard count than those given, and it
-                says which; or has subscriptions and is to have a `message_retention`.
+            TopicConflict: it exists with another ordering or shard count, and the error says which;
+                or it has subscriptions and is to have a `message_retention`.
         """
         if topic.message_retention is None:  # the sweep has nothing new to look for
             return self._context.create_topic(topic)
@@ -157,9 +157,9 @@ class TopicAdministration(OutboxPart):
                 check_stays(there)
 
     def _check_now(self, state: TopicState) -> None:
-        """Let the next sweep look at a topic's shards.
+        """Make the next sweep look at a topic's shards.
 
-        A walk for other subscriptions than the last one's reads them from their heads.
+        A walk for other subscriptions than the last walk's reads them from their heads.
         """
         name = state.topic.name
         shards = [(name, *shard) for shard in state.shards()]

@@ -31,7 +31,7 @@ def too_large(message: Message, ref: MessageRef, state: TopicState) -> BodyTooLa
     Bodies that always fit cost a comparison for each subscription, others an envelope.
 
     Raises:
-        BodyTooLarge: a feed is subscribed: its clients cannot fetch what is offloaded either.
+        BodyTooLarge: a feed is subscribed: its clients cannot fetch offloaded bodies either.
     """
     size = len(message.body)
     over = [s for s in state.subscriptions if size > ALWAYS_FIT.get(s.scheme, size)]

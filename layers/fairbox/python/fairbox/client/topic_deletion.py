@@ -130,7 +130,7 @@ class TopicDeletion(OutboxPart):
                 raise TopicConflict(name, "it holds dead letters")
 
     def _check(self, states: Sequence[TopicState]) -> None:
-        """Refuse topics that are in use; those that this call or an earlier one marked stay."""
+        """Refuse topics that are in use, and undo the marks of this call or an earlier one."""
         try:
             self._check_empty(states)
         except TopicConflict:

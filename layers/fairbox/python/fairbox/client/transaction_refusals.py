@@ -47,7 +47,7 @@ def told(
     placed: Sequence[NewMessage],
     token: str | None,
 ) -> FairboxError:
-    """Return what a transaction raised as an error that names the parts of the call."""
+    """Return a transaction's error as one that names the parts of the call."""
     names = [f"items[{n}]" for n in range(len(items))]
     for n, new in enumerate(placed):
         names.append(f"messages[{n}]")

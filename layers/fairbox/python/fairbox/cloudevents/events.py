@@ -26,7 +26,7 @@ class CloudEvent:
 
     Attributes:
         id, source: together they name the event.
-        type: what happened.
+        type: the kind of event.
         specversion: `1.0`.
         time: RFC 3339 text, as the producer wrote it.
         subject, dataschema: as the producer wrote them.
@@ -36,7 +36,7 @@ class CloudEvent:
         data: the bytes; those of a JSON value as the producer wrote it.
 
     Raises:
-        InvalidInput: an attribute is not what it takes; the field is `ce.NAME`.
+        InvalidInput: an attribute has an invalid value; the field is `ce.NAME`.
     """
 
     id: str

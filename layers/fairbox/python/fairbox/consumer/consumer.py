@@ -214,9 +214,9 @@ class Consumer:
         """Work until `stop` is called; return the counts.
 
         In the main thread SIGTERM and SIGINT stop it too, and a second signal stops it at once. A
-        consumer that stops receives no more, releases waiting messages without counting an attempt,
-        gives the handlers `shutdown_timeout` seconds, then gives their messages back. If `stop` was
-        called before, nothing is received. A consumer runs once.
+        consumer that stops no longer receives. It releases waiting messages without counting an
+        attempt, gives the handlers `shutdown_timeout` seconds, then gives their messages back. If
+        `stop` was called before, nothing is received. A consumer runs once.
 
         Args:
             signals: False: the caller handles signals.
@@ -244,7 +244,7 @@ class Consumer:
         """Ask for a stop, from any thread or signal handler; `run` returns when it has drained.
 
         A run that has not begun returns at once. `run_until_empty` returns after the message that
-        it handles, and releases those that wait.
+        it handles, and releases waiting messages.
 
         Args:
             at_once: do not wait for handlers.
@@ -291,7 +291,7 @@ class Consumer:
             self._steps.keep(flush=True)
 
     def _wait_for_turn(self, before: float = 0.0) -> None:
-        """Wait until so many seconds before the rate lets a message begin."""
+        """Wait until so many seconds before the rate allows a message."""
         pause = 0.0 if self._rate is None else self._rate.pause - before
         if pause > 0:
             self._sleep(pause)

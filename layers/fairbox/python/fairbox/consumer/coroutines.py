@@ -32,7 +32,7 @@ class HandlerLoop:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def run(self, awaitable: Awaitable[object]) -> object:
-        """Await on the loop, from a worker's thread; return or raise what it returns or raises.
+        """Await on the loop, from a worker's thread; return its result, or raise its error.
 
         Raises:
             TimeoutError: the time limit passed, and the coroutine was cancelled.

@@ -53,7 +53,7 @@ class Extension:
         self.size = CALL_SIZE
 
     def extend_due(self) -> bool:
-        """Extend those that end first, in one call; return whether one was due."""
+        """Extend the messages that end first, in one call; return whether one was due."""
         heartbeat = self._limits.heartbeat
         count = 1 if self._many is None else self.size
         messages = self._in_flight.heartbeats.take(count, heartbeat / _AHEAD, again=heartbeat)

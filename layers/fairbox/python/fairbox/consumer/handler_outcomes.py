@@ -89,9 +89,9 @@ def handle(
     rng: Random,
     run: Callable[[Awaitable[object]], object],
 ) -> Outcome:
-    """Call the handler of a message, and return the outcome, whatever the handler does.
+    """Call the handler of a message, and return the outcome, even if the handler raises.
 
-    `run` awaits what the handler returns, if that is awaitable.
+    `run` awaits the handler's result, if it is awaitable.
     """
     attempt = received.receive_count
     if attempt > max_attempts:
@@ -145,7 +145,7 @@ def _called(
 
 
 def check_handler(field: str, handler: object) -> None:
-    """Refuse what cannot handle messages.
+    """Refuse an object that cannot handle messages.
 
     Raises:
         InvalidInput: it cannot be called, or a call would run nothing of it.

@@ -41,7 +41,7 @@ class Heartbeats:
             return self._heap[0][0] if self._heap else math.inf
 
     def set(self, message: InFlightMessage, at: float) -> None:
-        """Let a message be extended at a time; infinity: never."""
+        """Set the time of a message's next extension; infinity: never."""
         with self._changed:
             first = self.next
             self._entries.pop(message, None)
@@ -58,9 +58,9 @@ class Heartbeats:
                 self._changed.notify()
 
     def take(self, count: int, ahead: float, again: float) -> list[InFlightMessage]:
-        """Return messages to extend in one call, those that end first; empty: none is due.
+        """Return messages to extend in one call, earliest end first; empty: none is due.
 
-        If one is due, those that are due within `ahead` seconds go along. All are due again after
+        If one is due, messages due within `ahead` seconds are included. All are due again after
         `again` seconds: another thread extends them if the call has not returned by then.
         """
         with self._changed:

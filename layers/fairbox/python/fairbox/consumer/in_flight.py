@@ -30,7 +30,7 @@ class InFlight:
 
     Attributes:
         heartbeats: their next extensions.
-        unsettled: those that are done.
+        unsettled: the messages that are done.
         ended: its threads are to end.
         version: grows with every change that the receiver waits for.
     """
@@ -86,7 +86,7 @@ class InFlight:
         If every worker hangs, none are wanted.
 
         Args:
-            soon: maximum number that may wait, because no more can begin soon.
+            soon: maximum number that may wait: at most so many can begin soon.
         """
         with self._changed:
             waiting = len(self._waiting)
@@ -173,7 +173,7 @@ class InFlight:
         """Drop a message with a stale receipt; its worker is free when its handler returns.
 
         Returns:
-            Whether it was lost; False: it is done, and its settlement says what became of it.
+            Whether it was lost; False: it is done, and its settlement tells the outcome.
         """
         with self._changed:
             self.heartbeats.set(message, math.inf)
@@ -195,7 +195,7 @@ class InFlight:
             self._note()
 
     def close(self) -> None:
-        """Take no more messages; release the waiting ones."""
+        """Stop taking messages; release the waiting ones."""
         with self._changed:
             self._closing.set()
             self._release_waiting()
@@ -210,7 +210,7 @@ class InFlight:
             return running
 
     def end(self) -> None:
-        """Let every thread go."""
+        """Tell every thread to end."""
         with self._changed:
             self._closing.set()
             self.ended = True

@@ -15,8 +15,7 @@ class Source(Protocol):
     """A queue, as consumers use it. A lost receipt raises `StaleReceipt` and changes nothing.
 
     Several threads call it. If it has `extend_many(receipts, seconds)`, a consumer extends up to a
-    hundred messages in a call; `StaleReceipt` names those that are lost, and the others are
-    extended.
+    hundred messages in a call; `StaleReceipt` names the lost ones, and the others are extended.
     """
 
     def receive(

@@ -20,7 +20,7 @@ PERMIT_SECONDS: Final = 0.1
 class Turnstile:
     """Gives workers their messages, in order, when rate and permits allow it.
 
-    All workers but one wait for a lock, so that waiting costs nothing whatever their number.
+    All workers except one wait for a lock, so that many waiting workers cost nothing.
 
     Args:
         in_flight: the messages in hand.

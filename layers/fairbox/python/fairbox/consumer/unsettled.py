@@ -42,13 +42,13 @@ class Unsettled:
         self._changed = threading.Condition()
 
     def put(self, message: InFlightMessage) -> None:
-        """Let a message be settled."""
+        """Add a message to be settled."""
         with self._changed:
             self._of(message).append(message)
             self._changed.notify()
 
     def put_back(self, message: InFlightMessage, at: float) -> None:
-        """Let a message be settled again at a time, because a call failed."""
+        """Add a message to be settled again at a time, because a call failed."""
         with self._changed:
             heapq.heappush(self._later, (at, next(self._numbers), message))
 

@@ -63,7 +63,7 @@ class BatchDestination(ABC):
 
     @abstractmethod
     def call(self, entries: list[dict[str, Any]]) -> list[Outcome]:
-        """Make one call and return one outcome an entry; what boto3 raises goes through."""
+        """Make one call and return one outcome an entry; boto3's errors are not caught."""
 
     @property
     def alone(self) -> int:

@@ -29,8 +29,8 @@ class Clients(Protocol):
     ) -> Any:
         """Return the client that waits `read_timeout` seconds for an answer.
 
-        It signs and calls for its region, whatever ARN or URL a call names. Without a region it is
-        that of the environment.
+        It signs and calls for its region, even if a call names an ARN or URL of another one. By
+        default, the region is the environment's.
         """
         ...
 

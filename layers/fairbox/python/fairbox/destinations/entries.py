@@ -26,7 +26,7 @@ def group_name(key: str) -> str:
 
 
 def deduplication_id(message: Message) -> str:
-    """Return the same for every attempt: the id, and of the topic what tells two topics apart."""
+    """Return an id that is the same for every attempt: the message's id and the topic's hash."""
     return f"{message.id}-{hashlib.sha256(message.topic.encode()).hexdigest()[:16]}"
 
 

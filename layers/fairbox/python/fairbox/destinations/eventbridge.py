@@ -28,7 +28,7 @@ class EventBridge(BatchDestination):
 
     A source over 256 characters or of AWS's own (`aws.`), and a type over 128, stand in the
     envelope only: the entry then has `fairbox` and `fairbox.message`. EventBridge writes JSON
-    anew, so what arrives is the same value and not the same bytes; it keeps no order.
+    anew, so the same value arrives, but not the same bytes; it keeps no order.
 
     Raises:
         InvalidInput: it is neither a bus's name nor its ARN.

@@ -1,4 +1,4 @@
-"""Opens the destinations of subscriptions, and keeps what it opened."""
+"""Opens the destinations of subscriptions, and keeps them for reuse."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class DestinationFactory:
         secrets: gives a subscription's keys for webhooks; none: unsigned.
         allow_private: whether webhooks may use `http` and go to private addresses.
         lookup: gives a host's addresses, or raises OSError.
-        tls: what webhooks verify certificates with; by default the system's authorities.
+        tls: verifies certificates for webhooks; by default with the system's authorities.
     """
 
     def __init__(
@@ -170,7 +170,7 @@ def _kind(scheme: str) -> Callable[[Any, str], Destination]:
 
 
 def check_aws_address(scheme: str, address: str) -> None:
-    """Refuse what the destination's own parser refuses, with an example.
+    """Refuse an address that the destination's own parser refuses, with an example.
 
     Raises:
         InvalidInput: it is no address of this kind.

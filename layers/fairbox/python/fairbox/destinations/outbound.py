@@ -93,7 +93,7 @@ class Answer:
 
 
 class _Call:
-    """One call: what is sent, and the time by which it ends."""
+    """One call: its head and body, and the time by which it ends."""
 
     def __init__(
         self, head: h11.Request, body: bytes, timeout: float, monotonic: Callable[[], float]
@@ -133,11 +133,11 @@ class _Line:
         self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=_MAX_HEADERS)
 
     def exchange(self, call: _Call) -> Answer:
-        """Make the call. A status that came counts, whatever becomes of the body behind it.
+        """Make the call. A received status counts, even if the body behind it is cut off.
 
         Raises:
             OSError: the connection broke, or the time is over (TimeoutError).
-            h11.ProtocolError: it was closed without an answer, or what came is none.
+            h11.ProtocolError: it was closed without an answer, or the answer is malformed.
         """
         self.answered = False
         try:
@@ -169,7 +169,7 @@ class _Line:
         return True
 
     def is_dropped(self) -> bool:
-        """Whether the other side closed it, or sent what nobody asked for."""
+        """Whether the other side closed it, or sent unrequested bytes."""
         return wait_for_read(self._sock, timeout=0.0)
 
     def close(self) -> None:

@@ -91,7 +91,7 @@ def unreachable(reason: str) -> Outcome:
 
 
 def gone(reason: str) -> Outcome:
-    """Return the outcome of a message whose receiver wants no more messages."""
+    """Return the outcome of a message whose receiver no longer wants messages."""
     return Outcome("gone", clean(reason))
 
 

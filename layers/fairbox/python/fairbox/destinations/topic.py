@@ -36,7 +36,7 @@ class TopicOutbox(Protocol):
         """Return a topic; raises `UnknownTopic`."""
 
     def add_many(self, messages: Sequence[Message]) -> list[MessageRef]:
-        """Add messages; raises `MessagesNotWritten` with those that are missing."""
+        """Add messages; raises `MessagesNotWritten` with the missing ones."""
 
 
 class PulledTopic:

@@ -55,8 +55,8 @@ class Webhook:
     """An HTTP endpoint, one message a call. Signed by the rules of Standard Webhooks.
 
     The status decides the verdict: 2xx takes; 429, and 503 with `Retry-After`, put off; 410 means
-    that the receiver wants no more; all others refuse, redirects included. An answer of 5xx, or one
-    that denies access, is the destination's fault; other refusals may be one message's.
+    that the receiver no longer wants messages; all others refuse, redirects included. An answer of
+    5xx, or one that denies access, is the destination's fault; other refusals may be one message's.
 
     Args:
         caller: makes the calls.
@@ -135,7 +135,7 @@ class Webhook:
         return refused(reason, wait, fault="destination" if itself else "unknown")
 
     def _retry_after(self, value: str) -> float | None:
-        """Return the seconds asked for, at most a day; None for what is neither number nor date."""
+        """Return the seconds asked for, at most a day; None: it is neither number nor date."""
         value = value.strip()
         if value.isascii() and value.isdigit():
             return float(min(int(value[:9]), _DAY))
@@ -175,7 +175,7 @@ def _headers(message: StoredMessage, uri: str | None = None) -> dict[str, str]:
 
 
 def _plain(value: str) -> str:
-    """Return a header's value as it is, what HTTP cannot carry percent-encoded.
+    """Return a header's value; characters that HTTP cannot carry are percent-encoded.
 
     Only values of CloudEvents attributes have the encoding of the HTTP binding.
     """
@@ -183,9 +183,9 @@ def _plain(value: str) -> str:
 
 
 def _own(message: StoredMessage, body: bytes) -> bytes:
-    """Return what the producer gave: the body, and the values of headers as they are and go out.
+    """Return the producer's own bytes: the body, and the values of headers as given and as sent.
 
-    A body that is too long to be searched stands for all.
+    If the body is too long to be searched, it is returned alone.
     """
     if len(body) > MAX_SEARCHED:
         return body

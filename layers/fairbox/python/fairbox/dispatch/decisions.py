@@ -43,7 +43,7 @@ class Decision:
         after: the message as it is to be, its failures cut to fit its item.
         letter: the same for a dead letter: the errors that it has just died of are whole.
         died: the subscriptions that it has just died for.
-        left: those that still lack it.
+        left: the subscriptions that still lack it.
     """
 
     after: StoredMessage
@@ -136,9 +136,9 @@ def next_due(
     """Return when to enqueue a visit of a message that stays, in milliseconds since 1970 UTC.
 
     `waits` has the earliest time (ms) for some subscriptions. None there means no visit for them:
-    the sweep or whoever closes the circuit enqueues one. A message that waits for its destination
-    to be ready gets a visit while it is young. Then it is left to the sweep, whose visits become
-    less and less frequent while nothing can be sent.
+    the sweep or the process that closes the circuit enqueues one. A message that waits for its
+    destination to be ready gets a visit while it is young. Then it is left to the sweep, whose
+    visits become less and less frequent while nothing can be sent.
     """
     after = decision.after
     young = now - sent_at(after.ref.id, now) <= _YOUNG_MS
@@ -291,10 +291,11 @@ class OutcomeWriter:
     def _save_what_fits(
         self, before: StoredMessage, decision: Decision, topic: TopicState, now: int
     ) -> tuple[Decision, Saved]:
-        """Write a decision: without a history if it must be, and as a death if even that is large.
+        """Write a decision: if too large, without its history; if still too large, as a death.
 
-        The limit of subscriptions keeps every state far below what an item takes. This is for items
-        from elsewhere: no message may be tried again and again because nothing can be written.
+        The limit of subscriptions keeps every state far below the size limit of an item. This is
+        for items from elsewhere: no message may be tried again and again because nothing can be
+        written.
         """
         saved = self._save(before, decision)
         if saved == "too large":

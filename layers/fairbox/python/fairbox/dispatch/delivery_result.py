@@ -27,11 +27,11 @@ class DeliveryResult:
             when `from_stream` is true.
         paced: subscriptions whose rate put jobs off; the visit enqueues visits for their next
             turn.
-        waits: by subscription that does not take everything now: when to come back (ms).
-        quiet: those of them that are not ready: whoever probes or resumes them enqueues visits
+        waits: by subscription that does not take all messages now: when to come back (ms).
+        quiet: subscriptions of `waits` that are not ready: a probe or a resume enqueues visits
             before.
-        apart: of a shared visit, the messages that it did not send to subscriptions that are slow,
-            or have a limit in flight, by (topic, subscription): the visit enqueues visits apart.
+        apart: of a shared visit, the messages not sent to subscriptions that are slow, or have a
+            limit in flight, by (topic, subscription): the visit enqueues visits apart.
     """
 
     metrics: DeliveryMetrics = field(default_factory=DeliveryMetrics)

@@ -109,8 +109,8 @@ class Dispatcher:
                 `apart`, for which no visit is enqueued here. Not on ordered topics.
             subscription: send to this one only; empty: to all.
             kept: no walk looks for these messages: they keep doorbells of their own.
-            walk: messages under retry have such doorbells: they are left to these, unless they are
-                a minute late.
+            walk: skip messages under retry, which have their own doorbells, until they are a
+                minute overdue.
 
         Returns:
             The result; nothing is raised for a destination's failure.
@@ -138,7 +138,7 @@ class Dispatcher:
         subscription: str,
         timeout: float = 14.0,
     ) -> None:
-        """Send a walk's pages to one subscription, and keep what it may have in flight full.
+        """Send a walk's pages to one subscription, and keep its room in flight full.
 
         While its circuit is closed and it has no rate, a page is taken as soon as the pages before
         leave room in flight. The outcomes of a page are written when all its calls are answered;

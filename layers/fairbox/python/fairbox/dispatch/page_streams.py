@@ -109,7 +109,7 @@ class PageStream:
         return jobs
 
     def end(self, outcomes: Outcomes) -> None:
-        """Finish what is left: nothing is in flight any more.
+        """Finish the open pages: no call is in flight any longer.
 
         Raises:
             FairboxError: a page could not be read.

@@ -1,4 +1,4 @@
-"""Ports of delivery: destinations, doorbells, the tables, the archive and the ack queue."""
+"""Ports of delivery: destinations, doorbells, the archive and the ack queue."""
 
 from __future__ import annotations
 
@@ -116,10 +116,10 @@ class Doorbell:
             all that share visits.
         after: without refs: where the walk goes on, `{lane}:{sort key}`; `head:`: at the head;
             `later:`: in lane `later` alone; empty: where the last walk stopped.
-        since: of one subscription: where no walk has noted what it lacks, go on with what was added
-            or due after this time (ms); 0: with nothing.
-        kept: with refs: no walk looks for these messages, so that the doorbell comes again as long
-            as their subscriptions are not ready.
+        since: of one subscription: if no walk has noted its missing messages, go on with messages
+            added or due after this time (ms); 0: with none.
+        kept: with refs: no walk looks for these messages, so the doorbell comes again while their
+            subscriptions are not ready.
     """
 
     topic: str
@@ -137,7 +137,7 @@ class Doorbell:
     def repeats(self) -> bool:
         """Whether an equal doorbell is superfluous: it is for a time ahead, and for all messages.
 
-        Its visit finds all that those saw who rang for the same time.
+        One visit does the work of all equal doorbells of that time.
         """
         return not self.refs and self.not_before > 0
 

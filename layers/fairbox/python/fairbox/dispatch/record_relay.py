@@ -65,7 +65,7 @@ class _Inbox:
         passed: of ordered topics, messages that visits may have passed.
         quanta: messages and bytes so far, by topic.
         probed: topics with a visit enqueued: where nobody is ready, it serves as the probe.
-        kept: messages that no walk looks for.
+        kept: pinned messages: their doorbell must not be lost, since no walk finds them.
     """
 
     to_send: dict[MessageRef, StoredMessage] = field(default_factory=dict)
@@ -150,7 +150,7 @@ class Relay:
     def _place(
         self, stored: StoredMessage, at: int, topic: TopicState, inbox: _Inbox, report: RelayReport
     ) -> None:
-        """Decide about one message of a pushed topic: send it, enqueue a visit, or let it lie.
+        """Decide about one message of a pushed topic: send it, enqueue a visit, or leave it.
 
         `at` is the time of its insert (ms).
         """

@@ -1,4 +1,4 @@
-"""Marked messages: whoever reads one finishes the removal that somebody else began."""
+"""Marked messages: any reader of a marked message finishes its removal."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def finish_marked(
     """Bury the dead among messages that carry `gone`, delete the others.
 
     A message that cannot be finished now, such as one whose batch item's group is busy, stays
-    marked for whoever reads it next, and stops no other.
+    marked for its next reader, and stops no other.
 
     Args:
         tables: the tables.
@@ -59,7 +59,7 @@ def finish_marked(
 def bury_marked(tables: Tables, stored: StoredMessage) -> None:
     """Bury a message that the caller has just marked as dead.
 
-    If that fails it stays marked, and so dead, for whoever reads it next.
+    If that fails it stays marked, and so dead, for its next reader.
     """
     died = frozenset(name for name, state in stored.states.items() if state.dead)
     with suppress(FairboxError):

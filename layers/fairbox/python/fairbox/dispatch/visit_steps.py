@@ -92,7 +92,7 @@ def limited(audience: TopicState) -> Subscription | None:
 
 
 def page_size(audience: TopicState) -> int:
-    """Return the size of a page: no more messages than may be sent in two seconds."""
+    """Return the size of a page: at most the messages that may be sent in two seconds."""
     rates = [s.rate for s in audience.subscriptions]
     most = max((PAGE if rate is None else math.ceil(2 * rate) for rate in rates), default=PAGE)
     return min(PAGE, max(_LEAST_PAGE, most))

@@ -108,12 +108,12 @@ class Visits:
             Walk(self._dispatcher, topic, doorbell, report, deadline).run()
 
     def _room(self, doorbell: Doorbell, topic: TopicState) -> int | None:
-        """Return how many messages a rate lets the visit send; None: others may be sent, too."""
+        """Return how many messages a rate allows the visit; None: others may be sent, too."""
         only = limited(_audience(doorbell, topic))
         return None if only is None else self._gate.room(only)
 
     def _await_turn(self, doorbell: Doorbell, audience: TopicState) -> None:
-        """Let a walk of one subscription come again in its shard's turn, with nothing read.
+        """Put off a walk of one subscription to its shard's turn, with nothing read.
 
         Of equal doorbells of one second one stays: where it goes on is noted, not told (0.5 RRU).
         """
@@ -207,10 +207,10 @@ class Visits:
         return bool(apart) and milliseconds(self._clock) - doorbell.before > WAITED_MS
 
     def _leave_to_walk(self, doorbell: Doorbell) -> None:
-        """Let the walk of the subscription that has so much work send these messages, too.
+        """Leave these messages to the walk of their subscription, which has so much work.
 
-        So doorbells do not pile up where a destination takes less than what comes: 0.5 RRU, and 1
-        WRU for the first of them.
+        So doorbells do not pile up where a destination takes fewer messages than come: 0.5 RRU, and
+        1 WRU for the first of them.
         """
         shard = (doorbell.topic, doorbell.epoch, doorbell.shard)
         name = doorbell.subscription
@@ -246,7 +246,7 @@ class Visits:
         return new
 
     def _put_off(self, doorbell: Doorbell, audience: TopicState) -> None:
-        """Drop a doorbell while nothing may be sent: whoever closes a circuit enqueues walks.
+        """Drop a doorbell while nothing may be sent: closing a circuit enqueues walks.
 
         If no walk looks for its messages, it comes again when the circuit may be probed, or after
         15 minutes. If it names none, the next check is postponed.
@@ -276,7 +276,7 @@ def _audience(doorbell: Doorbell, topic: TopicState) -> TopicState:
 
 
 def _handed_over(doorbell: Doorbell) -> bool:
-    """Whether a shared visit rang: a walk reads what follows, for less than by its keys."""
+    """Whether a shared visit rang: a walk reads the next messages, for less than by their keys."""
     return bool(doorbell.subscription and doorbell.before)
 
 

@@ -1,8 +1,8 @@
 """Walks: visits that read the lanes of a shard in order, from where the last one stopped.
 
-A walk passes what it can do nothing about, and never comes back to it: it notes from where a
-subscription lacks messages, and a walk for this subscription alone goes on there. So its reads are
-bounded by what it can send, not by what waits for others.
+A walk passes messages that it can do nothing about, and never comes back to them: it notes from
+where a subscription lacks messages, and a walk for this subscription alone goes on there. So its
+reads are bounded by the messages that it can send, not by messages waiting for others.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ class Walk:
         return self._ended
 
     def _pages(self, lane: OpenLane) -> Iterator[Page]:
-        """Read a lane; yield what can be sent of each page, and what takes the result."""
+        """Read a lane; yield each page's messages to send, and the function for the result."""
         size = page_size(self._subscriptions)
         if self._doorbell.refs:
             size = min(size, max(8, 2 * len(self._doorbell.refs)))
@@ -221,7 +221,7 @@ class Walk:
             size = page_size(self._subscriptions)
 
     def _wanted(self, stored: StoredMessage, now: int) -> bool:
-        """Whether a message is old enough: what may still be the relay's is left to it."""
+        """Whether a message is old enough: messages that may be the relay's are left to it."""
         age = now - sent_at(stored.ref.id, now)
         if stored.ref.due is not None or age > OVERDUE_MS:
             return True
@@ -239,7 +239,7 @@ class Walk:
         place: str,
         result: DeliveryResult,
     ) -> None:
-        """Note what a delivery left of a page behind a place, and whether to read on."""
+        """Note the messages of a page that a delivery left, and whether to read on."""
         self._report.deliveries.append(result)
         self._pass(messages, lane, place, result)
         self._stop = self._names == self._names & self._unsent.keys()
@@ -289,7 +289,7 @@ class Walk:
     def _move(
         self, lane: OpenLane, passed: Sequence[StoredMessage], last: str | None, *, newer: str
     ) -> None:
-        """Move the place that is reached: behind what was passed, but for ids that may come."""
+        """Move the reached place behind the passed messages, but before ids that may come."""
         place = last or ""
         if not place and passed:
             place = message_sk(passed[-1].ref.id, passed[-1].ref.due, lane)
@@ -324,7 +324,7 @@ class Walk:
     def _write_shared(self) -> None:
         """Write where the next walks begin, if messages stay that they need not read.
 
-        Where another walk has moved the shared places, it has noted what this one would.
+        If another walk has moved the shared places, it has made the same notes.
         """
         reached, audience = self._reached, audience_text(self._names)
         if self._doorbell.after == FROM_HEAD or reached.ready == END:
@@ -439,7 +439,7 @@ class Walk:
         return Doorbell(*self._shard, not_before=at, before=at, subscription=name, after=after)
 
     def _admission(self, name: str = "") -> Admission:
-        """Return what may be sent to the walk's subscriptions, or to one of them."""
+        """Return the admission to the walk's subscriptions, or to one of them."""
         its = tuple(s for s in self._subscriptions.subscriptions if name in ("", s.name))
         return self._dispatcher.gate.admission(replace(self._topic, subscriptions=its))
 
@@ -472,7 +472,7 @@ class Walk:
 
 
 def _after(doorbell: Doorbell) -> tuple[OpenLane | None, str]:
-    """Return the lane and the sort key behind which a doorbell lets its walk go on."""
+    """Return the lane and the sort key behind which a doorbell makes its walk go on."""
     name, _, place = doorbell.after.partition(":")
     for lane in LANES:
         if name == lane and place:

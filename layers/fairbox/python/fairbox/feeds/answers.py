@@ -54,7 +54,7 @@ def answer(
     kinds: Mapping[str, Kind] | None = None,
     refused: Sequence[Refusal] = (),
 ) -> str:
-    """Return the JSON of an answer; `request` is the id of what it answers, None: it had none."""
+    """Return the JSON of an answer; `request` is the id of the request, None: it had none."""
     parts = [f'"a":{_json(request)}', f'"t":[{",".join(map(str, entries))}]']
     if kinds:
         parts.append(f'"kinds":{_json(kinds)}')

@@ -32,7 +32,7 @@ class ConnectionGone(Exception):
 
 
 class Asking:
-    """Answers what clients ask."""
+    """Answers the requests of clients."""
 
     def __init__(
         self,
@@ -53,11 +53,11 @@ class Asking:
         return cls(feeds, topics, connections, FeedLeases(calls, table))
 
     def sync(self, connection_id: str, request: int, positions: Mapping[str, object]) -> str:
-        """Let a connection follow topics, acknowledge its positions, and answer what is behind.
+        """Make a connection follow topics, acknowledge its positions, and return newer messages.
 
         It costs 1 RRU and 1 for a topic (2 for a private one) if they have up to 4 KB; 0.5 RRU and
-        up to 2 WRU for a topic that the connection did not follow; 1 WRU for a private topic of
-        which something is acknowledged; and what is read of the log.
+        up to 2 WRU for a topic that the connection did not follow; 1 WRU for a private topic with
+        a new acknowledgement; and the reads of the log.
 
         Args:
             connection_id: API Gateway's.
@@ -65,7 +65,7 @@ class Asking:
             positions: by topic, the number of the last message that the client took; None: begin.
 
         Returns:
-            The answer's JSON. What is wrong with one topic leaves the others answered.
+            The answer's JSON. If one topic is refused, the others are still answered.
 
         Raises:
             ConnectionGone: the connection has no row.
@@ -87,7 +87,7 @@ class Asking:
         """Answer a client that has no connection, as `sync`; it follows nothing.
 
         Returns:
-            The answer, and whether there is news: messages, or what the client does not know yet.
+            The answer, and whether there is news: messages, refusals, resets or new topics.
         """
         feeds, refused = self._admit(client, positions)
         return self._answer(feeds, refused, positions, request)
@@ -154,7 +154,7 @@ class Asking:
         return feed
 
     def _join(self, connection_id: str, new: Sequence[str], feeds: Mapping[str, Feed]) -> None:
-        """Let a connection follow new topics: leases first, then its row."""
+        """Make a connection follow new topics: leases first, then its row."""
         if not new:
             return
         shard = self._connections.shard(connection_id)
@@ -215,9 +215,9 @@ class _Reading:
 
     Attributes:
         feed, state: of the topic.
-        entry: what is answered of it so far.
-        bundles: what is there, in order.
-        anew: whether its client begins: what has expired before is none of its losses.
+        entry: its answer so far.
+        bundles: its stored bundles, in order.
+        anew: whether its client begins: messages that expired before are none of its losses.
     """
 
     feed: Feed

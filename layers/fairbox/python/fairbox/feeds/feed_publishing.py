@@ -1,4 +1,4 @@
-"""Publishing to a topic: numbers without holes, nothing twice, whoever else publishes."""
+"""Publishing to a topic: numbers without holes, nothing twice, also with concurrent publishers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Publishing:
             texts: of the messages.
 
         Raises:
-            FeedFull: the private topic takes no more.
+            FeedFull: the private topic is full.
             Throttled, Unavailable: the next bundle may be published, or may not.
         """
         if feed.kind == "snapshot":

@@ -23,10 +23,10 @@ class Requests:
         self._connections = connections
 
     def answer(self, connection_id: str, text: str) -> str:
-        """Return the answer's text, which says what is wrong where the request is no good.
+        """Return the answer's text; for an invalid request, it names the error.
 
         Raises:
-            Throttled, Unavailable, Unreadable: the client is to ask again, as it does unanswered.
+            Throttled, Unavailable, Unreadable: the client asks again, as it does without an answer.
         """
         request, wrong = parse(text)
         id_ = request.get("id") if is_number(request.get("id")) else None
@@ -45,7 +45,7 @@ class Requests:
 
 
 def parse(text: str) -> tuple[dict[str, Any], str]:
-    """Return a request, and what is wrong with it; empty: nothing."""
+    """Return a request, and its error; empty: it is valid."""
     try:
         request = json.loads(text)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Frames: what a visit brings a client, in cycles that no topic fills alone."""
+"""Frames: the news of a visit for a client, in cycles that no topic fills alone."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Slice:
 
 
 def slices_of(topic: str, bundles: Iterable[Bundle], *, private: bool) -> Iterator[Slice]:
-    """Yield bundles of a topic as slices, those that follow one another in one of a bundle's size.
+    """Yield bundles of a topic as slices; consecutive ones share a slice, up to a bundle's size.
 
     Args:
         topic: `feed/key`.
@@ -68,9 +68,9 @@ def _joined(bundles: Iterator[Bundle]) -> Iterator[Bundle]:
 def frames_of(slices: Iterable[Slice]) -> list[bytes]:
     """Return the frames that bring a client its slices: one a cycle, each metered as one.
 
-    Private topics go first, in half of a frame at most while others wait. Each other topic gives
-    one slice; those that found no room begin the next frame. A slice that is larger than a frame
-    has one of its own.
+    Private topics go first, in at most half of a frame while others wait. Each other topic gives
+    one slice; slices without room begin the next frame. A slice that is larger than a frame has a
+    frame of its own.
 
     Args:
         slices: each topic's in order.

@@ -41,10 +41,10 @@ class Polling:
 
     Args:
         keys: of tokens.
-        asking: answers what is asked.
-        polls: those that are held.
+        asking: answers the requests.
+        polls: the held polls.
         clock: the time.
-        most: polls that are held at a time, 0 to 200: the row has about 50 bytes of each.
+        most: maximum number of polls held at a time, 0 to 200: the row has about 50 bytes of each.
     """
 
     def __init__(
@@ -57,10 +57,10 @@ class Polling:
         self._most = most
 
     def poll(self, id_: str, authorization: str, text: str) -> Reply:
-        """Answer a `sync` at once where it has news; hold it for up to `wait` seconds elsewhere.
+        """Answer a `sync` at once if there is news; else hold it for up to `wait` seconds.
 
-        One answer costs what `sync` costs without the connection; a held poll costs it each second,
-        and 2 WRU.
+        One answer costs as much as `sync` without the connection; a held poll costs this each
+        second, and 2 WRU.
 
         Args:
             id_: of the poll, another one each time.
@@ -68,9 +68,8 @@ class Polling:
             text: the request.
 
         Returns:
-            200 with an answer; 204 where there is no news, with `Retry-After` where the poll was
-            not held because as many as may be are; 400 or 401 with an answer that says what is
-            wrong.
+            200 with an answer; 204 if there is no news, with `Retry-After` if the poll was not
+            held because `most` others are; 400 or 401 with an answer that names the error.
 
         Raises:
             Throttled, Unavailable, Unreadable: it may be asked again.
@@ -111,7 +110,7 @@ class Polling:
 
 
 def _parse(text: str) -> tuple[dict[str, Any], str]:
-    """Return a request, and what is wrong with it; empty: nothing."""
+    """Return a request, and its error; empty: it is valid."""
     request, wrong = parse(text)
     wait = request.get("wait", 0)
     if not wrong and request["op"] != "sync":

@@ -32,9 +32,9 @@ class Sent:
     """The result of posting.
 
     Attributes:
-        frames: that clients took.
+        frames: number of frames that clients took.
         failed: clients that did not take a frame.
-        gone: clients whose socket is there no more.
+        gone: clients whose socket no longer exists.
     """
 
     frames: int = 0

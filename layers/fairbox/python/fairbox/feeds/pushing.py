@@ -77,10 +77,10 @@ class Pushing:
         self._run = run
 
     def push(self, shard: int, doorbells: Iterable[Doorbell], deadline: float) -> Pushed:
-        """Send what doorbells bring to the clients of a shard.
+        """Send the news of doorbells to the clients of a shard.
 
-        Of a doorbell that is late, private topics alone get what it brings. For its other topics
-        one is rung behind all that wait, and then brings the newest bundle: clients ask for more.
+        Of a late doorbell, only the news of private topics is sent. For its other topics, one is
+        rung behind all waiting doorbells; it brings the newest bundle, and clients ask for more.
 
         It costs 1 RRU for 4 KB of the clients' rows, or 1 for each named one where all is private;
         1 RRU for a private topic and for one that was late; and 1 WRU for each client that is gone
@@ -92,7 +92,7 @@ class Pushing:
             deadline: no post begins after it (seconds since 1970 UTC).
 
         Raises:
-            Throttled, Unavailable: the doorbells are to come again; clients drop what they have.
+            Throttled, Unavailable: the doorbells are to come again; clients drop known messages.
         """
         rung = list(doorbells)
         news: list[News] = []
@@ -125,7 +125,7 @@ class Pushing:
         return Pushed(len(frames), sent.frames, len(sent.failed), delay)
 
     def _put_out(self, id_: str) -> None:
-        """Let a client that lacks a frame connect anew, with its positions."""
+        """Make a client that lacks a frame connect anew, with its positions."""
         told = {"connection": id_}
         logger.info("a client of feeds did not take a frame, and is put out", extra=told)
         # its socket first: a client that has a socket, but no row, would wait for frames
@@ -176,7 +176,7 @@ class Pushing:
     def _slices(
         self, bundles: Mapping[str, Sequence[Bundle]], private: Collection[str]
     ) -> dict[str, list[Slice]]:
-        """Return what may be sent of each topic, in order."""
+        """Return the slices of each topic that may be sent, in order."""
         acknowledged = self._topics.acknowledged(private)
         slices: dict[str, list[Slice]] = {}
         for topic, its in bundles.items():

@@ -1,4 +1,4 @@
-"""Ringing: what was published goes, as doorbells, to the audience shards that follow it."""
+"""Ringing: published messages go, as doorbells, to the audience shards that follow the topic."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Doorbell:
 
 
 def decode(doorbell: Doorbell) -> Iterator[News]:
-    """Yield what a doorbell brings; what cannot be read is logged, and left out: clients ask."""
+    """Yield the news of a doorbell; unreadable news is logged and left out: clients ask for it."""
     try:
         parts = list(json.loads(doorbell.text))
     except (ValueError, TypeError, RecursionError):

@@ -1,4 +1,4 @@
-"""Tokens of feeds' clients: JSON Web Tokens that name a user and what it may follow."""
+"""Tokens of feeds' clients: JSON Web Tokens that name a user and its permitted topics."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ class Claims:
     """The content of a token.
 
     Attributes:
-        user: who shows it: 1 to 256 bytes of text.
+        user: its holder; 1 to 256 bytes of text.
         allow: topics that the user may follow, each named `feed/key`; `feed/*` is all topics of a
             feed that is not private.
 
     Raises:
-        InvalidInput: a field is not what it takes.
+        InvalidInput: a field has an invalid value.
     """
 
     user: str
@@ -73,7 +73,7 @@ def make_token(keys: TokenKeys, user: str, allow: Sequence[str], ttl: int, now: 
     """Return a token that is valid for `ttl` seconds, 1 to 300.
 
     Raises:
-        InvalidInput: a field is not what it takes.
+        InvalidInput: a field has an invalid value.
         NotConfigured: PyJWT is not installed.
     """
     claims = Claims(user, tuple(allow))
@@ -94,7 +94,7 @@ def make_token(keys: TokenKeys, user: str, allow: Sequence[str], ttl: int, now: 
 
 
 def check_token(keys: TokenKeys, token: str, now: float) -> Claims | None:
-    """Return what a token says; None: it is none, forged, too old, or valid for too long.
+    """Return the claims of a token; None: it is malformed, forged, too old, or valid for too long.
 
     Raises:
         Unavailable: the keys cannot be read.

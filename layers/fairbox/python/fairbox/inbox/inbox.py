@@ -128,7 +128,7 @@ class Inbox:
         condition of the consumer's own: then the message was not processed, and must be repeated.
 
         Args:
-            error: what the call raised: botocore's `ClientError`, or `TransactionCancelled` of
+            error: the error of the call: botocore's `ClientError`, or `TransactionCancelled` of
                 `Outbox.transact`.
             event: as given to `transact_items`.
         """

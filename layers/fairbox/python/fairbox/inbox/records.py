@@ -92,7 +92,7 @@ def _fifo_group(record: Mapping[str, Any]) -> str | None:
 
 
 def _tried(read: Callable[[], Content]) -> Content | InvalidInput:
-    """Return what is read, or the error: one bad record must not fail its batch."""
+    """Return the content, or the error: one bad record must not fail its batch."""
     try:
         return read()
     except InvalidInput as error:
@@ -118,7 +118,7 @@ def _of_bytes(body: bytes) -> Content:
 
 
 def _wrapped(body: bytes) -> bytes | None:
-    """Return the envelope in what SNS or EventBridge put around it on the way to a queue."""
+    """Return the envelope without the wrapper of SNS or EventBridge; None: there is no wrapper."""
     try:
         outer = member_texts(body)
         if outer.get("Type") == '"Notification"' and "Message" in outer:

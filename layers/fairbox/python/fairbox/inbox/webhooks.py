@@ -30,7 +30,7 @@ def check_signature(
 
     Raises:
         InvalidInput: the request is not signed with one of the keys, or not within `MAX_AGE`; the
-            field is `webhook-signature`. Or what is signed is no message's id.
+            field is `webhook-signature`. Or the signed id is no message's.
     """
     given = headers.get(SIGNATURE, "").split(" ")
     stamp = headers.get("webhook-timestamp", "")

@@ -28,7 +28,7 @@ class BodyStore(Protocol):
         ...
 
     def expire(self, bucket: str, key: str) -> None:
-        """Let the store's life cycle delete the body after its retention."""
+        """Make the store's life cycle delete the body after its retention."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""The time after which what is under way begins no call."""
+"""The time after which the running work begins no call."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _END: Final[ContextVar[tuple[Clock, float] | None]] = ContextVar("end", default=
 
 @contextmanager
 def calls_until(clock: Clock, time: float) -> Iterator[None]:
-    """Let no call to a service begin in the block after `time` (seconds since 1970 UTC).
+    """Prevent new calls to services in the block after `time` (seconds since 1970 UTC).
 
     Every client and every retry keeps to it, so the block ends within one call of that time. It
-    holds in threads that run in a copy of the context. A block inside cannot extend it.
+    holds in threads that run in a copy of the context. A nested block cannot extend it.
     """
     token = _END.set((clock, min(time, clock.now() + seconds_left())))
     try:

@@ -52,10 +52,10 @@ class Epoch:
 
 
 def epoch_at(epochs: Sequence[Epoch], ms: int) -> Epoch:
-    """Return the epoch that an id's time chooses: of those that take messages the last by then.
+    """Return the epoch that an id's time chooses: the last one by then that is not closed.
 
-    For times before all of them it is the first. A closed epoch counts as if it were gone, so that
-    removing it moves nothing.
+    For times before all of them it is the first. A closed epoch counts as removed, so that its
+    removal moves nothing.
     """
     takes = [epoch for epoch in epochs if not epoch.closed] or list(epochs[-1:])
     chosen = takes[0]

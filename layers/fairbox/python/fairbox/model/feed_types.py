@@ -47,16 +47,17 @@ class Feed:
     Attributes:
         name: up to 120 letters, digits, `.`, `_`, `-`.
         kind: `snapshot`: a topic keeps its last message; `ring`: its last `size` messages, and
-            what a slow client missed is counted as lost; `private`: a queue for one person, which
-            refuses messages when it is full and loses none of its messages before `keep` is over.
+            messages that a slow client missed count as lost; `private`: a queue for one person,
+            which refuses messages when it is full and loses none of its messages before `keep` is
+            over.
         size: messages of a ring, 8 to 512.
         history: messages of a ring that a newcomer gets, up to `size`.
-        limit: unacknowledged messages with which a private topic takes no more, 1 to 10,000.
+        limit: unacknowledged messages at which a private topic is full, 1 to 10,000.
         window: unacknowledged messages of a private topic that may be on their way, 16 to 256.
         keep: seconds for which messages of rings and private topics stay, 60 s to 30 days.
 
     Raises:
-        InvalidInput: a field is not what it takes, or another kind's.
+        InvalidInput: a field has an invalid value, or belongs to another kind.
     """
 
     name: str

@@ -35,7 +35,7 @@ _ITEM: Final = re.compile(
 
 
 class IdGenerator:
-    """Makes UUIDv7 texts in ascending order, whatever the clock does.
+    """Makes UUIDv7 texts in ascending order, even when the clock steps back.
 
     A new millisecond takes 74 fresh random bits; within one, and when the clock steps back, the
     last value grows by a random step (RFC 9562, section 6.2, method 2).
@@ -123,8 +123,8 @@ def time_of(message_id: str) -> int:
 def sent_at(message_id: str, now: int) -> int:
     """Return when a stored message was sent (ms), as far as its id tells; 0: an id of no clock.
 
-    Whoever wrote an id whose time is over `MAX_AHEAD_SECONDS` ahead of `now` (ms) did not ask the
-    library. Its message counts as old, since it would be young until its time comes.
+    An id whose time is over `MAX_AHEAD_SECONDS` ahead of `now` (ms) was not written by the library.
+    Its message counts as old: else it would be young until its time comes.
     """
     time = time_of(message_id)
     return time if time <= now + MAX_AHEAD_SECONDS * 1000 else 0

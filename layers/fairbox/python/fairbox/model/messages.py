@@ -120,7 +120,7 @@ class Message:
         id: a UUIDv7; made here unless it is given.
 
     Raises:
-        InvalidInput: a field is not what it takes; the error names it.
+        InvalidInput: a field has an invalid value; the error names it.
     """
 
     topic: str
@@ -169,7 +169,7 @@ class Message:
             object.__setattr__(self, "id", new_id(self.after))
 
     def _with_attributes(self) -> Mapping[str, str]:
-        """Return the headers with the event's attributes; set those that headers alone give."""
+        """Return the headers with the event's attributes; set attributes that only headers give."""
         headers = self.headers or {}
         if not isinstance(headers, Mapping):
             return headers  # refused later

@@ -1,4 +1,4 @@
-"""Receipts: what a consumer shows to say that a message is its own."""
+"""Receipts: with one, a consumer shows that a message is its own."""
 
 from __future__ import annotations
 

@@ -58,9 +58,9 @@ def secrets_of(target: str) -> list[str]:
 def redacted_text(text: str, secrets: Iterable[str], sent: bytes) -> str:
     """Return a receiver's answer without secrets, and without repeated parts of the message.
 
-    Taken out are `secrets`, what looks like a credential or a signature, and words of what was
-    `sent` (the body, and the headers of its producer): those of six characters with a digit or an
-    `@` among them, and those of sixteen.
+    It removes `secrets`, text that looks like a credential or a signature, and words of `sent` (the
+    body, and the headers of its producer): words of at least six characters with a digit or an `@`
+    among them, and words of at least sixteen.
     """
     if len(sent) > MAX_SEARCHED:
         # too much to search in: the whole answer goes

@@ -37,7 +37,7 @@ def region_of(address: str, field: str = "destination") -> str | None:
     of the old form `eu-west-1.queue.amazonaws.com`. Any other host is an endpoint of its own.
 
     Raises:
-        InvalidInput: it names what is no region, or a region that is not of the ARN's partition.
+        InvalidInput: it names an invalid region, or one that is not of the ARN's partition.
     """
     if (arn := _ARN.match(address)) is not None:
         partition, region = arn.groups()
@@ -75,10 +75,10 @@ def check_reachable(address: str, home: str | None, field: str = "destination") 
         address: an ARN or a URL, or a name without a region.
         home: the caller's region; None, or a name that AWS does not have: it is not known, and
             only the address itself is checked.
-        field: the name of what was given.
+        field: the name of the field, for the error.
 
     Raises:
-        InvalidInput: its region is none, or is of another partition than the caller's, where the
+        InvalidInput: its region is invalid, or of another partition than the caller's, where the
             caller's credentials do not exist.
     """
     region = region_of(address, field)

@@ -60,7 +60,7 @@ class SubscriptionStatus:
         return self.circuit == "closed" and not self.paused
 
     def as_dict(self) -> dict[str, Any]:
-        """Return what operators see of it: circuit, next probe, error, pause."""
+        """Return the fields that operators see: circuit, next probe, error, pause."""
         closed = self.circuit == "closed"
         return {
             "circuit": self.circuit,

@@ -1,4 +1,4 @@
-"""Compare-and-set of one row, tried again from what others have written meanwhile."""
+"""Compare-and-set of one row, tried again from the row that others have written meanwhile."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def swap(
     write: Callable[[Row, Row], Row | None],
     tries: int = TRIES,
 ) -> Row | None:
-    """Change a row where it is as it was read.
+    """Change a row if it is unchanged since it was read.
 
     Args:
         row: as it was read.
-        decide: returns the row as it shall be; it is asked again of what others have written.
-        write: writes the row as it shall be (first) over the row as it was read (second); returns
-            None when it is written, else the row that others have written.
+        decide: returns the wanted row; it is called again with the row that others have written.
+        write: writes the wanted row (first) over the row as it was read (second); returns None when
+            it is written, else the row that others have written.
         tries: how often to write.
 
     Returns:

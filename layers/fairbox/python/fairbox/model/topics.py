@@ -135,24 +135,24 @@ class Topic:
         name: up to 120 letters, digits, `.`, `_`, `-`.
         shards: units of order and of write throughput, 1 to 1,000.
         ordering: `none`, or `key`: messages of one partition key are delivered in id order.
-        retry: what happens to messages that a destination refuses.
+        retry: the policy for messages that a destination refuses.
         dedup_window: seconds within which a `dedup_key` gives the same ref; None: no window.
         retention: seconds that the ledger keeps deliveries.
-        on_dead: of pushed ordered topics, what becomes of a key whose message died: `skip`: it
-            goes on; `block`: it waits until the dead letter is redriven or gone.
+        on_dead: of pushed ordered topics, the policy for a key whose message died: `skip`: it goes
+            on; `block`: it waits until the dead letter is redriven or gone.
         partition: which part of a partitioned queue it is; None: of none.
         weight: its share of a destination's bytes beside other topics, 0.01 to 100.
         mini_batch: messages that it sends in one turn, 1 to 100.
         tenant_weights: shares of its tenants (by fairness key) beside one another, where they are
             not 1; at most 100.
-        message_retention: of pulled topics, seconds from 60 on after which the sweep removes what
-            no consumer has taken, by the time of its id or, if delayed, from its due time on; None:
-            messages stay until they are taken.
-        max_outstanding: messages, delayed ones too, past which no more are taken (`TopicFull`), 1
-            to 1,000,000,000; None: no limit. It is not exact: the count trails by half a minute,
-            and producers, who do not see one another's messages until then, pass in the meantime.
-            They follow a change of it within 30 s.
-        given: names of the attributes that were given, all others have their defaults.
+        message_retention: of pulled topics, seconds, 60 or more, after which the sweep removes
+            messages that no consumer has taken; None: messages stay until they are taken. The time
+            counts from the id's time or, of a delayed message, from its due time.
+        max_outstanding: messages, delayed ones too, past which the topic takes none (`TopicFull`),
+            1 to 1,000,000,000; None: no limit. It is not exact: the count trails by half a minute.
+            Until then, producers do not see one another's messages, and can pass the limit. They
+            follow a change of it within 30 s.
+        given: names of the attributes that were given; all others have their defaults.
     """
 
     name: str
@@ -171,7 +171,7 @@ class Topic:
     given: frozenset[str] = field(init=False, compare=False, repr=False)
 
     def __new__(cls, *values: Any, **named: Any) -> Self:
-        """Note what is given: a topic that is there keeps the rest."""
+        """Note the given attributes: an existing topic keeps its others."""
         topic = object.__new__(cls)
         names = (f.name for f in fields(cls))
         given = frozenset(name for name, _ in zip(names, values, strict=False)) | named.keys()
@@ -335,9 +335,9 @@ class TopicState:
 
     @property
     def kept_ms(self) -> int | None:
-        """Age (ms) from which messages expire, with what clocks may be apart; None: they do not.
+        """Age (ms) from which messages expire, with a margin for clocks; None: they do not.
 
-        A pushed topic's never do, whatever its row says.
+        Messages of a pushed topic never expire, even if its row has a retention.
         """
         if self.pushed or self.topic.message_retention is None:
             return None

@@ -95,7 +95,7 @@ def log_circuits(events: Iterable[CircuitEvent]) -> None:
 def _own_words(reason: str) -> str:
     """Return the status or code, without the receiver's words beside it.
 
-    These may repeat the message, and other people read logs than messages. The whole answer is kept
-    with the message and with the subscription, for those who may read messages.
+    Such words may repeat the message, and readers of logs need not be readers of messages. For the
+    latter, the whole answer is kept with the message and with the subscription.
     """
     return reason if reason.startswith(_OURS) else reason.partition(": ")[0]

@@ -218,12 +218,12 @@ class Metrics:
     ) -> None:
         """Write figures by topic and subscription, by topic, and over all topics.
 
-        A subscription's figures stand in one line, those of several subscriptions or topics in one
-        more: what only one has makes no second line, but further dimensions of its own.
+        The figures of each subscription stand in one line, and sums of several subscriptions or
+        topics in one more. A sum of only one adds dimensions to its line, and no second line.
 
         Args:
             figures: by topic and subscription.
-            total: over all topics; None: what these add up to.
+            total: over all topics; None: the sum of `figures`.
         """
         topics: dict[str, dict[str, Mapping[str, float]]] = {}
         for (topic, subscription), values in sorted(figures.items()):

@@ -47,8 +47,8 @@ def dying(stored: StoredMessage, attempt: int, at: int, error: str = "") -> Stor
         stored: as it is.
         attempt: which receive was the last, from 1.
         at: when it failed, in milliseconds since 1970 UTC.
-        error: what the consumer said; empty: nothing since the failures that are known, if it
-            gave the message back, or else nothing at all.
+        error: the consumer's error; empty: none since the known failures, if it gave the message
+            back, else none at all.
     """
     before = stored.state(PULL)
     gave_back = stored.claim is not None and not stored.claim.token

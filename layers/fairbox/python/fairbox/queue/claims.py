@@ -72,7 +72,7 @@ class Claimer:
     ) -> Claimed:
         """Claim up to `wanted` of these for so many milliseconds; the hint's move goes with them.
 
-        When two claims are lost, the rest is left to those who were faster.
+        When two claims are lost, the rest is left to the faster consumers.
 
         Raises:
             Throttled, Unavailable: messages claimed without an answer are visible again in time.

@@ -37,7 +37,7 @@ class QueueStats:
 
     Attributes:
         topic: the topic's name.
-        ready: messages in lanes `ready`, including those that consumers hold.
+        ready: messages in lanes `ready`, including messages that consumers hold.
         later: messages added with a delay and not yet acknowledged.
         dead: dead letters.
         in_flight: messages that consumers hold now; None: not counted (unordered topics, whose

@@ -1,4 +1,4 @@
-"""The plan of a receive from an ordered shard: a pure function of what was read."""
+"""The plan of a receive from an ordered shard: a pure function of the shard as read."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Plan:
     of a key without an entry, in the row or aside, lies behind `after`.
 
     Args:
-        read: the shard as it was read; what ended entries name and was not found does not exist.
+        read: the shard as it was read; messages of ended entries that were not found do not exist.
         ask: the request.
 
     Attributes:
@@ -107,7 +107,7 @@ class Plan:
 
     @property
     def last(self) -> str:
-        """The id up to which the window was read, and what it began behind if it is empty."""
+        """The id up to which the window was read; if it is empty, the id behind which it began."""
         messages = self._window.messages
         return messages[-1].ref.id if messages else self._window.after
 

@@ -1,4 +1,4 @@
-"""Reading an ordered shard for a receive: the row first, then what may be received."""
+"""Reading an ordered shard for a receive: the row first, then the messages that may be received."""
 
 from __future__ import annotations
 
@@ -59,9 +59,9 @@ class ShardReader:
         self._deep: set[Shard] = set()  # shards whose receives begin far behind the head
 
     def silent(self, shard: Shard, spent: Spent) -> bool:
-        """Whether nothing has come since a receive found nothing left (0.5 RRU).
+        """Whether no message has come since a receive found none left (0.5 RRU).
 
-        An eventually consistent read says so: what it misses, the next receive finds.
+        The read is eventually consistent: the next receive finds missed messages.
         """
         quiet, row = self._rows.quiet(shard), self._rows.fresh(shard)
         if quiet is None or row is None:
@@ -107,14 +107,14 @@ class ShardReader:
     def read(
         self, shard: Shard, row: KeyClaims, window: Window, wanted: Wanted, spent: Spent
     ) -> ShardRead:
-        """Read from the first place where something may be free (consistent).
+        """Read from the first place where a message may be free (consistent).
 
         Args:
             shard: the shard.
             row: its row.
-            window: what came with it.
-            wanted: what is asked for.
-            spent: counts what is read.
+            window: the messages that came with it.
+            wanted: the request.
+            spent: counts the units of the reads.
         """
         now = milliseconds(self._clock)
         ended = self._ended(row, now)

@@ -71,7 +71,7 @@ class ShardRead:
         window: messages from where the row says, or from the head; it begins before the next
             message of each ended entry that has no window of its own.
         sides: windows of ended keys whose next message lies far before the others.
-        there: by id, the messages of the windows and those that ended entries name.
+        there: by id, the messages of the windows, and the messages that ended entries name.
         aside: keys of the window that wait in items of their own.
     """
 

@@ -174,7 +174,7 @@ class OrderedSettlement:
             swap(stored, failing, write, _CAS_TRIES)
 
     def _change(self, shard: Shard, receipts: Sequence[Receipt], change: Change) -> list[Receipt]:
-        """Change the entries that receipts hold, in one write; return those that hold none."""
+        """Change the entries that receipts hold, in one write; return receipts that hold none."""
         known = self._rows.take(shard)
         row = known or self._tables.key_claims.get(shard)
 

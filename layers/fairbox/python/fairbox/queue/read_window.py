@@ -182,13 +182,13 @@ def passed(
     hint: Hint,
     now: int,
 ) -> tuple[Hint, tuple[Segment, ...]] | None:
-    """Return a hint behind the held messages at the front, and the segments of what it passes.
+    """Return a hint behind the held messages at the front, and the segments of these messages.
 
     None: too few are held to be worth a write.
 
     Args:
         seen: messages from the hint on, in key order.
-        claiming: those about to be held, until when (ms).
+        claiming: messages about to be held, with the ends of their claims (ms).
         hint: as it is.
         now: milliseconds since 1970 UTC.
     """

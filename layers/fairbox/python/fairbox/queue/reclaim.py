@@ -1,8 +1,8 @@
 """Reclaim of messages that receives have passed: their claim has ended, or they are due now.
 
-One consumer at a time checks a shard, under a lease in the shard's hint. It reads the segments
-that have ended, claims what is free in them, and files again what is still held. Once a minute it
-also scans the lane from its head, because segments may be missing: a write was lost, or clocks were
+One consumer at a time checks a shard, under a lease in the shard's hint. It reads the segments that
+have ended, claims the free messages in them, and files the held ones again. Once a minute it also
+scans the lane from its head, because segments may be missing: a write was lost, or clocks were
 apart.
 """
 
@@ -142,7 +142,7 @@ class Reclaim:
         return self._tables.hints.move(HintMove(shard, hint, after)) or after
 
     def _segments(self, run: _Run, hint: Hint, after: Hint) -> Hint:
-        """Read the stretches whose claims have ended; return the hint with what was checked."""
+        """Read the stretches whose claims have ended; return the hint with the time checked."""
         if hint.next_check is None:
             return replace(after, checked=run.now - 1)  # nobody has filed anything yet
 
@@ -175,7 +175,7 @@ class Reclaim:
         return replace(after, checked=checked)
 
     def _read(self, run: _Run, stretch: Segment, checked: int) -> None:
-        """Claim what is free in a stretch; file what is held, and what was not read."""
+        """Claim the free messages of a stretch; file the held ones, and the part not read."""
         window = Window(stretch.lane, cursor=stretch.after, upto=stretch.last)
         again = max(run.now, checked + 1)
         passed: list[ClaimEnd] = []
@@ -195,7 +195,7 @@ class Reclaim:
             run.filed.append(Segment(again, window.cursor, stretch.last))
 
     def _later(self, run: _Run, hint: Hint, after: Hint) -> Hint:
-        """Claim delayed messages that are due; return the hint behind those that are held."""
+        """Claim delayed messages that are due; return the hint behind the held ones."""
         if run.wanted <= 0:
             run.next.append(run.now)  # a receive that finds nothing else must not miss them
             return after
@@ -243,7 +243,7 @@ class Reclaim:
         return after
 
     def _scan(self, run: _Run, after: Hint) -> Hint:
-        """Go on with the scan of what lies before the places in both lanes.
+        """Go on with the scan of both lanes, from the head to the hint's places.
 
         Returns:
             The hint with the time of the next scan, if this one has ended.
@@ -278,7 +278,7 @@ class Reclaim:
         return claimed.ends()
 
     def _end(self, run: _Run, leased: Hint, after: Hint) -> Hint:
-        """File segments, and write what was checked and when to check again; return the hint."""
+        """File segments, and write the time checked and the next check; return the hint."""
         shard = run.ask.shard
         try:
             self._tables.segments.file(shard, run.filed)

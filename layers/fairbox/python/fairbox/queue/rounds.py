@@ -41,7 +41,7 @@ class Rounds:
 
         Args:
             name: the topic's name.
-            take: claims messages of the shards of a round, and takes off those that it read.
+            take: claims messages of the shards of a round, and takes off the shards that it read.
 
         Raises:
             FairboxError: as a receive does.

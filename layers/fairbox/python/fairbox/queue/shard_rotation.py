@@ -21,12 +21,11 @@ class Reading:
     """The progress of one receive in a shard of an unordered topic.
 
     Attributes:
-        ahead: sort key up to which it has read what lies ahead of the hint; None: it does not
-            read there.
+        ahead: sort key up to which it has read ahead of the hint; None: it does not read there.
         upto: where that reading began, so that another one need not go on behind it.
         ready: sort key up to which it has read lane `ready` from the hint on; None: not begun.
         later: the same of due messages in lane `later`.
-        later_ends: when the first of those that it passed in lane `later` is free (ms); 0: none.
+        later_ends: when the first message that it passed in lane `later` is free (ms); 0: none.
         scans: visits in which a scan from the head was not ended.
     """
 
@@ -94,7 +93,7 @@ class ShardRotation:
     def visited(
         self, topic: TopicState, last: Place, done: list[Place], left: set[Place] | None
     ) -> None:
-        """Begin the next receive behind the last shard, and take those that are done off `left`."""
+        """Begin the next receive behind the last shard, and take the done ones off `left`."""
         shards = topic.shards()
         self._next[topic.topic.name] = (shards.index(last) + 1) % len(shards)
         if left is not None:

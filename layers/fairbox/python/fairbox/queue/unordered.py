@@ -1,8 +1,8 @@
 """Receives from unordered topics: claims in place, by conditional updates.
 
-Messages in flight stay in their lane, so that hints tell where a receive begins. What a hint passes
-is filed in segments, which are looked at when claims end. A wrong hint costs reads or time, never a
-message: each shard is scanned from its head at least once a minute.
+Messages in flight stay in their lane, so that hints tell where a receive begins. The messages that
+a hint passes are filed in segments. These are checked when claims end. A wrong hint costs reads or
+time, never a message: each shard is scanned from its head at least once a minute.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class _Visit:
         reading: how far this receive has read the shard.
         others: units that are kept for other shards after the first page.
         ended: whether the shard was read to its end.
-        lost: whether others claimed what this receive wanted.
+        lost: whether others claimed messages that this receive wanted.
     """
 
     ask: Ask
@@ -94,8 +94,8 @@ class UnorderedReceive:
             wanted: maximum number.
             visibility: duration of the claims in milliseconds.
             consumer: the name to show with them; empty: none.
-            round_: the shards to read, one at least, and how far each was read. Those that this
-                reads to the end are taken off.
+            round_: the shards to read, one at least, and how far each was read. Shards read to the
+                end are taken off.
 
         Returns:
             The claimed messages; none if eight shards, or fewer with much in flight, had none.
@@ -155,7 +155,7 @@ class UnorderedReceive:
         return sorted(taken, key=lambda one: one.stored.ref.id)
 
     def _from_shard(self, visit: _Visit, hint: Hint) -> list[Taken]:
-        """Claim messages of a shard: those that a check finds, else those of lane `ready`."""
+        """Claim messages of a shard: from a check, else from lane `ready`."""
         shard = visit.ask.shard
         if self._reclaim.due(shard, hint):
             self._hints.forget(shard)

@@ -64,7 +64,7 @@ class WaitingKeys:
     def among(self, shard: Shard, row: KeyClaims, keys: Collection[bytes]) -> dict[bytes, KeyClaim]:
         """Return which of these keys wait beside a row, with their entries (1 RRU each).
 
-        What did not wait does not until a key is set aside again: it is read once.
+        A key that did not wait is read once: it does not wait until a key is set aside again.
         """
         if not row.aside.count:
             return {}

@@ -90,7 +90,7 @@ class FeedsApplication:
 
     @cached_property
     def ringing(self) -> Ringing:
-        """The doorbells of what is published."""
+        """The doorbells of published messages."""
         leases = FeedLeases(self._calls, self.settings.required(FEEDS_TABLE))
         queue = self.settings.required(FEEDS_QUEUE_URL)
         return Ringing(leases, self._client("sqs"), queue)

@@ -193,7 +193,7 @@ class Application:
 
     @cached_property
     def _destination_clients(self) -> Clients:
-        """The clients by region, for what may be in another one."""
+        """The clients by region, for resources that may be in another one."""
         return make_clients(partial(boto3.session.Session, region_name=self.settings.region))
 
     @cached_property
@@ -229,7 +229,7 @@ class Application:
 
     @property
     def failures_bucket(self) -> str:
-        """The bucket of what could not be done yet: given-up batches, waiting archive objects."""
+        """The bucket of unfinished work: given-up batches, waiting archive objects."""
         return self.settings.required(FAILURES_BUCKET)
 
     def client(self, service: str) -> Any:

@@ -14,7 +14,7 @@ def make_at_start(*parts: Callable[[], object]) -> None:
     """Call each of `parts` where Lambda starts this process; elsewhere the first event does.
 
     Lambda starts a process with a whole CPU, and runs its events with a share that goes by memory:
-    what takes 0.1 s at the start takes 0.35 s of the first event at 512 MB.
+    work of 0.1 s at the start takes 0.35 s of the first event at 512 MB.
     """
     if Settings.from_env().optional(RUNTIME_API):
         for part in parts:

@@ -30,9 +30,9 @@ class Timed(Protocol):
 def ends_in_time(process: Callable[[], Timed]) -> Callable[[Handler], Handler]:
     """Return a decorator of handlers: an invocation begins no call 7.5 s before its time limit.
 
-    What hangs then fails as unavailable, and the invocation ends with that error or with what was
-    done, instead of being cut off by Lambda without either. A time limit should be 15 s or more:
-    of a shorter one, half is kept.
+    A call that hangs then fails as unavailable, and the invocation ends with that error or with its
+    results so far, instead of being cut off by Lambda without either. A time limit should be 15 s
+    or more: of a shorter one, half is kept.
 
     Args:
         process: returns the object of this process that has the clock.

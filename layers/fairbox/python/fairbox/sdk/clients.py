@@ -123,8 +123,8 @@ def make_client(
 
     Raises:
         NotConfigured: the environment names no region.
-        InvalidInput: the region or the endpoint, given or of the environment, is none.
-        Unavailable: what the environment names of the SDK is not there, such as a profile.
+        InvalidInput: the region or the endpoint, given or of the environment, is invalid.
+        Unavailable: an SDK setting of the environment, such as a profile, does not exist.
     """
     config = client_config(deadline)
     if read_timeout is not None:
@@ -162,7 +162,7 @@ def _without_region() -> FairboxError:
 
 
 def _check_url(text: str) -> None:
-    """Refuse with ValueError what botocore takes for an endpoint and fails to call."""
+    """Refuse with ValueError an endpoint that botocore accepts and fails to call."""
     url = urlsplit(text)
     if url.scheme not in ("http", "https") or url.port == 0:  # a port past 65535 is refused there
         raise ValueError(text)

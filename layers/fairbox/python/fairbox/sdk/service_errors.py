@@ -57,8 +57,8 @@ def service_error(
 
     Args:
         service: IAM's name of it, such as `dynamodb`; empty: the operation alone is named.
-        error: what the call raised.
-        operation: what was done, in the error's text; empty: the operation's name.
+        error: the error of the call.
+        operation: its description in the error's text; empty: the operation's name.
     """
     name = getattr(error, "operation_name", operation)
     action = f"{service}:{name}" if service else operation

@@ -1,4 +1,4 @@
-"""Removal of what lies in the topics of a smoke test, and of the topics themselves."""
+"""Removal of the messages in the topics of a smoke test, and of the topics themselves."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def empty_topics(outbox: Outbox, topics: Iterable[str], refs: Sequence[MessageRef]) -> list[str]:
-    """Cancel these messages and purge the dead letters; return what failed, and why."""
+    """Cancel these messages and purge the dead letters; return the failures, with reasons."""
 
     def empty(name: str) -> None:
         with suppress(MessagesNotFound):
@@ -29,7 +29,7 @@ def delete_topics(outbox: Outbox, topics: Sequence[str]) -> list[str]:
     """Delete empty topics with their subscriptions, in one wait of a minute for all of them.
 
     Returns:
-        What is still there, and why.
+        The topics that are still there, and why.
     """
     waits = [0.0]
 

@@ -39,7 +39,7 @@ class SmokeResources:
         """Create a queue, or find it; return its URL. SNS and EventBridge may send to it.
 
         Raises:
-            Unavailable: SQS refuses; the message says what.
+            Unavailable: SQS refuses; the message names the call.
         """
         sqs = self._client("sqs")
         full = f"{self._prefix}{name}"
@@ -143,7 +143,7 @@ class SmokeResources:
         raise Unavailable("CreateStream", f"the stream is not active after {_STREAM_SECONDS} s")
 
     def received(self, url: str) -> list[str]:
-        """Take what is in a queue, and return the bodies."""
+        """Take the messages out of a queue, and return the bodies."""
         sqs = self._client("sqs")
         bodies: list[str] = []
         while found := self._call(
@@ -169,7 +169,7 @@ class SmokeResources:
         return [record["Data"].decode() for record in found["Records"]]
 
     def remove(self, *, keep: Container[str] = ()) -> list[str]:
-        """Remove everything but the queues `keep`, by URL; return what is still there, and why."""
+        """Remove everything except the queues `keep`, by URL; return the failures, with reasons."""
         left = []
         while self._undo:
             name, undo = self._undo.pop()

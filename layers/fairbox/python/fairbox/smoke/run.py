@@ -41,7 +41,7 @@ class Smoke:
         kinds: the kinds of destinations to try.
         function: ARN of a function for kind `lambda`; None: it is not tried.
         webhook: URL of a receiver for kind `https`; None: it is not tried.
-        seconds: time after which what has not come has failed.
+        seconds: time after which a missing effect counts as failed.
         keep: leave topics and queues for the next run of the same name, which is a schedule's.
     """
 
@@ -76,7 +76,7 @@ class Smoke:
     def steps(self) -> Iterator[Step]:
         """Run; yield each step when its effect is seen, the failed ones at the end.
 
-        Whatever happens, what the run made is removed before the last step, `clean-up`.
+        In any case, the run's resources are removed before the last step, `clean-up`.
 
         Raises:
             FairboxError: there is not even a queue, or the tables refuse; all is removed.
@@ -267,7 +267,7 @@ class Smoke:
         return f"it is outstanding; {failures[-1]}" if failures else "it is outstanding, not tried"
 
     def _removed(self) -> list[str]:
-        """Remove what this run made; return what is still there, and why."""
+        """Remove the resources of this run; return the failures, with reasons."""
         if self._batch is not None:
             with suppress(BatchEnded):
                 self._batches.cancel(self._batch)

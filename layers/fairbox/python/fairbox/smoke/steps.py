@@ -1,4 +1,4 @@
-"""Steps of a smoke test: what is waited for, and what came of it."""
+"""Steps of a smoke test: the expected effects, and the results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Step:
         name: a kind of destination, or one of `OTHERS`.
         status: `not tried`: it lacks something that only the caller can give.
         seconds: from the call that began it until its effect was seen; None where there is none.
-        detail: what was seen instead, or what is lacking.
+        detail: the state seen instead, or the missing option.
     """
 
     name: str

@@ -1,1 +1,1 @@
-"""Rows of tables, one module a row: its value, its item, and what reads and writes it."""
+"""Rows of tables, one module a row: its value, its item, and the code that reads and writes it."""

@@ -105,7 +105,7 @@ def bucket_of(batch: str) -> int:
 
 
 def list_key(state: str, place: ListPlace) -> Key:
-    """Return the key in OpenBatches of what lies at a place."""
+    """Return the key in OpenBatches of the batch at a place."""
     at = {BUCKET: {"S": bucket_value(state, place.bucket)}, NEXT_CHECK: {"N": str(place.hour)}}
     return at | root_key(place.batch)
 
@@ -157,7 +157,7 @@ def keys_of(names: Iterable[Emptied], *, failed: bool = False) -> list[Key]:
 
 
 def item_of(record: Record | Metadata) -> Item:
-    """Return the item of a record, with what it carries of newer releases."""
+    """Return the item of a record, with its attributes of newer releases."""
     item = _known_item(record)
     unknown = () if isinstance(record, Metadata) else record.unknown
     return dict(unknown) | item if unknown else item
@@ -308,7 +308,7 @@ def read_record(item: Mapping[str, Any]) -> Record | Metadata:
     """Return the record of an item.
 
     Raises:
-        Unreadable: it is not what the codec writes; NewerVersion: a newer release does.
+        Unreadable: the codec never writes such an item; NewerVersion: a newer release does.
     """
     unknown: Unknown = ()
     # the ordinary item has neither a version nor unknown attributes
@@ -451,7 +451,7 @@ def _read_request(batch: str, sk: str, item: Mapping[str, Any], unknown: Unknown
 
 
 def read_image(image: Mapping[str, Any]) -> tuple[Cause | None, State | None]:
-    """Return what a stream image asks for, and the state its batch has ended in.
+    """Return a stream image's cause, and the state in which its batch has ended.
 
     Raises:
         As `emptied` does.
@@ -466,14 +466,14 @@ def first_death(image: Mapping[str, Any]) -> FirstDeath | None:
 
 
 def emptied(image: Mapping[str, Any]) -> Emptied | str | None:
-    """Return the cause of a cascade that a stream image is.
+    """Return the cause of a cascade, if a stream image is one.
 
     Returns:
         The key of an emptied leaf or node, the batch of an ended root with a parent to be notified
         or with groups to be erased at once, None for everything else.
 
     Raises:
-        Unreadable: the image is not what the codec writes; NewerVersion: a newer release does.
+        Unreadable: the codec never writes such an image; NewerVersion: a newer release does.
     """
     if NEEDS in image:
         check_version(image)
@@ -504,7 +504,7 @@ def newly_ended(image: Mapping[str, Any]) -> State | None:
     Later writes of an ended root (parent notified, items erased) give None, as all else does.
 
     Raises:
-        Unreadable: the image is not what the codec writes.
+        Unreadable: the codec never writes such an image.
     """
     if image.get(SK) != {"S": ROOT_SK} or NOTIFIED in image or ERASED in image:
         return None

@@ -47,7 +47,7 @@ class Refusal:
 
     Attributes:
         records: for each change the record that stands in its way, as far as known.
-        actions: for each action its code and the old image of what it names; none when another
+        actions: for each action its code and the old image of its item; none when another
             transaction was under way.
     """
 
@@ -164,7 +164,7 @@ class BatchTable:
     def write(
         self, changes: Sequence[Change | StillWriting], actions: Sequence[dict[str, Any]] = ()
     ) -> Refusal | None:
-        """Write all or nothing; None when it is written, else what is in the way.
+        """Write all or nothing; return None when it is written, else the refusal.
 
         One change alone is a plain write, at half the units of a transaction.
         """

@@ -176,9 +176,9 @@ class FailedItems:
 
         Args:
             leaf: the group.
-            items: those that fail, as bits.
-            reason: of which the first 120 bytes are kept, cut between characters.
-            there: what has failed already.
+            items: the failing items, as bits.
+            reason: its first 120 bytes are kept, cut between characters.
+            there: the group's items that have failed already.
         """
         text = reason.encode(errors="replace")[:REASON_BYTES].decode(errors="ignore")
         reasons = tuple((index, text) for index in bits(items)) if reason else ()
@@ -204,7 +204,7 @@ class FailedItems:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """Inner item over groups: bits of the unfinished, sums over the finished."""
+    """Inner tree node: one bit per unfinished group, totals of the finished ones."""
 
     batch: str
     node: int
@@ -261,7 +261,7 @@ class Callbacks:
         return bool(self.on_complete or self.on_success or self.on_cancel or self.on_death)
 
     def due(self, failed: int, *, death_told: bool) -> list[tuple[Called, str]]:
-        """Return what is told to which topic when a batch completes with so many failures."""
+        """Return the callbacks due, with topics, when a batch completes with so many failures."""
         due: list[tuple[Called, str]] = []
         if self.on_death is not None and failed and not death_told:
             due.append(("death", self.on_death))
@@ -318,7 +318,7 @@ class Root:
 
     @property
     def waits(self) -> bool:
-        """Whether it is done, and stays open for retries of what has failed."""
+        """Whether it is done, and stays open for retries of failed items."""
         return self.state == "sealed" and not self.bits and self.retry_until is not None
 
     @property

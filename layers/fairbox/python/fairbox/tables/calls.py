@@ -74,10 +74,10 @@ _IN_STATEMENT: Final = re.compile(r'(?:INTO|UPDATE|FROM) "([^"]+)"')
 
 @contextmanager
 def tries_until(time: float) -> Iterator[None]:
-    """Let no call of the block begin another try after `time` (seconds since 1970 UTC).
+    """Prevent further tries of the block's calls after `time` (seconds since 1970 UTC).
 
     One call has a budget of its own; this bounds many calls together, such as a request's. A call
-    still has its first try, but for further ones of a bulk, which count as not done.
+    still has its first try, except further calls of a bulk, which count as not done.
     """
     token = _UNTIL.set(time)
     try:
@@ -206,7 +206,7 @@ class Calls:
 
     @property
     def longest_call(self) -> float:
-        """Seconds that one call of the client may take, with what it repeats by itself."""
+        """Seconds that one call of the client may take, with the client's own retries."""
         config = getattr(getattr(self.client, "meta", None), "config", None)
         if config is None:
             return 0.0  # a double
@@ -228,7 +228,7 @@ class Calls:
 
     @property
     def out_of_time(self) -> bool:
-        """Whether what encloses the call lets no further try begin."""
+        """Whether an enclosing time limit forbids a further try."""
         return self.clock.now() >= _UNTIL.get() or out_of_time()
 
     def back_off(self, attempt: int) -> None:
@@ -267,7 +267,7 @@ class Calls:
             yield from page["Items"]
 
     def batch_write(self, table: str, requests: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Write 25 a call, unprocessed ones again with back-off; return what was not written."""
+        """Write 25 a call, unprocessed ones again with back-off; return the unwritten requests."""
         waiting = list(requests)
         for _ in self.tries():
             unprocessed: list[dict[str, Any]] = []
@@ -349,7 +349,7 @@ def _repeatable(error: ClientError | BotoCoreError) -> bool:
 
 
 def _refused(operation: str, error: ClientError) -> FairboxError | None:
-    """Return the error of what only DynamoDB answers; None: it is like any service's."""
+    """Return the error of an answer that only DynamoDB gives; None: any service gives it."""
     response: Any = error.response
     code = code_of(error)
     if code in _THROTTLED:

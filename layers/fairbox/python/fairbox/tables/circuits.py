@@ -69,7 +69,7 @@ def read_status(item: Mapping[str, Any]) -> SubscriptionStatus:
     """Return a subscription's status from its row.
 
     Raises:
-        Unreadable: it is not what `status_value` writes.
+        Unreadable: `status_value` never writes such a row.
     """
     if STANDING_VERSION not in item:
         return NEW
@@ -110,7 +110,7 @@ def read_spent(item: Mapping[str, Any]) -> int:
     """Return until when a subscription's rate is used up (ms); 0: it never was.
 
     Raises:
-        Unreadable: it is not what the codec writes.
+        Unreadable: the codec never writes such a row.
     """
     try:
         return int(item.get(SPENT, {"N": "0"})["N"])
@@ -173,7 +173,7 @@ class CircuitRows:
         return read_status(old) if old else None
 
     def spent(self, topic: str, name: str) -> int:
-        """Return until when the rate was used up of late (ms; eventually consistent, 0.5 RRU)."""
+        """Return until when the rate was recently used up (ms; eventually consistent, 0.5 RRU)."""
         answer = self._calls.call(
             "get_item",
             TableName=self._table,

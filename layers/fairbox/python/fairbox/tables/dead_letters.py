@@ -50,12 +50,12 @@ class DeadLetter:
 
     Attributes:
         topic, epoch, shard: where it died.
-        id: the message's id; of an unreadable item what its sort key ended in.
+        id: the message's id; of an unreadable item, the end of its sort key.
         reason: the text of the last failure, or of the reader.
         died_at: when, in milliseconds since 1970 UTC.
         stored: the message with its failures by subscription; None: it cannot be read.
         raw: the unreadable item as JSON; empty where there is a message.
-        newer: a newer release can read it: it is to be redriven or purged by that.
+        newer: a newer release can read it, and is to redrive or purge it.
     """
 
     topic: str
@@ -70,7 +70,7 @@ class DeadLetter:
 
     @property
     def name(self) -> str:
-        """The text that names it: its ref without due time, whatever it holds."""
+        """The text that names it, readable or not: its ref without due time."""
         return f"{self.topic}/{self.epoch}/{self.shard}/{self.id}"
 
     @property
@@ -181,7 +181,7 @@ class DeadLane:
     def bury_action(self, stored: StoredMessage, pending: frozenset[str]) -> dict[str, Any]:
         """Return the upsert that puts a message into lane `dead` for these subscriptions.
 
-        It may be repeated, and adds to what died before for other subscriptions.
+        It may be repeated, and adds to earlier deaths for other subscriptions.
         """
         item = _dead_item(stored)
         item_key = {PK: item.pop(PK), SK: item.pop(SK)}

@@ -53,11 +53,11 @@ class DeferredKey:
         subscription: digest of its name.
         key: digest of the key; keys of one digest wait for each other. `EVERY_KEY`: the
             subscription is not ready, and all of its keys wait.
-        id: the first message that waits; what has a smaller id is not held.
+        id: the first message that waits; messages with smaller ids are not held.
         due: when to try it, in milliseconds since 1970 UTC.
-        state: `waiting`: the message is to be tried again; `open`: nothing is to be tried, what
-            lies from the id on is to be read; `blocked`: the message is a dead letter, and the key
-            waits for its redrive.
+        state: `waiting`: the message is to be tried again; `open`: no message is to be tried,
+            messages from the id on are to be read; `blocked`: the message is a dead letter, and the
+            key waits for its redrive.
     """
 
     subscription: bytes
@@ -68,7 +68,7 @@ class DeferredKey:
 
     @property
     def place(self) -> tuple[bytes, bytes]:
-        """The name of what is deferred: subscription and key."""
+        """The name of the deferred key: subscription and key."""
         return self.subscription, self.key
 
     @property
@@ -81,13 +81,13 @@ class DeferredKey:
 class DeferredKeys:
     """The deferred keys of a shard, as its row has them.
 
-    It claims that each message up to `start` which one of these subscriptions lacks is held by an
-    entry with its id or a smaller one. So a visit that begins behind `start` passes over none.
+    The claim: each message up to `start` that one of these subscriptions lacks is held by an entry
+    with its id or a smaller one. So a visit that begins behind `start` misses none.
 
     Attributes:
         version: grows with every change; every change is conditional on it.
-        entries: what is held, ascending by id.
-        start: where messages not held begin: behind this id; empty: at the head.
+        entries: the held keys, ascending by id.
+        start: messages that are not held begin behind this id; empty: at the head.
         since: when the lane was last read from its head, in milliseconds since 1970 UTC.
         audience: digest of the subscriptions that the claim is about.
     """
@@ -107,8 +107,8 @@ class DeferredKeys:
 def ordered(entries: Iterable[DeferredKey]) -> tuple[DeferredKey, ...]:
     """Return the entries as a row has them: ascending by id, `MAX_DEFERRED` of them.
 
-    Where they are more, the subscription that has most of them waits as a whole, until the earliest
-    of its keys is due; what waits for a dead letter stays.
+    If there are more, the subscription with most of them waits as a whole, until the earliest of
+    its keys is due; entries that wait for a dead letter stay.
     """
     kept = list(entries)
     while len(kept) > MAX_DEFERRED:
@@ -137,7 +137,7 @@ _NOWHERE: Final = bytes(16)
 
 
 def deferred_values(keys: DeferredKeys) -> dict[str, Any]:
-    """Return the attributes of a shard row that hold its deferred keys; none for what is empty."""
+    """Return the attributes of a shard row that hold its deferred keys; none for empty values."""
     values: dict[str, Any] = {ROW_VERSION: number(keys.version)}
     if keys.entries or keys.start:
         start = uuid.UUID(keys.start).bytes if keys.start else _NOWHERE
@@ -150,7 +150,7 @@ def read_deferred(item: Mapping[str, Any]) -> DeferredKeys:
     """Return the deferred keys that a shard row holds; none where there is no row.
 
     Raises:
-        Unreadable: it is not what `deferred_values` writes; NewerVersion: a newer release does.
+        Unreadable: `deferred_values` never writes such a row; NewerVersion: a newer release does.
     """
     check_version(item)
     try:
@@ -207,7 +207,7 @@ class DeferredKeyTable:
         """Write deferred keys where the version is this one (1 WRU a KB).
 
         Returns:
-            None when it was written; what is there, when others were faster.
+            None when it was written; the keys there, when others were faster.
         """
         try:
             self._calls.call("update_item", **self.action(shard, deferred, version))

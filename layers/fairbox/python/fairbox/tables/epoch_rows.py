@@ -17,7 +17,7 @@ _LANES: Final[tuple[OpenLane, ...]] = ("ready", "later")
 
 
 class EpochTable:
-    """Reads and deletes what an old epoch has left in the tables."""
+    """Reads and deletes the remains of an old epoch in the tables."""
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
@@ -30,7 +30,8 @@ class EpochTable:
     def occupied(self, topic: str, epoch: int, shard: int) -> bool:
         """Whether anything lies in a lane of a shard, `dead` included (consistent, 4 RRU).
 
-        Lane `dead` is read first and last: what dies or is redriven meanwhile is seen in one place.
+        Lane `dead` is read first and last: a message that dies or is redriven meanwhile is seen in
+        one place.
         """
         return (
             self._tables.dead.any(topic, epoch, shard)

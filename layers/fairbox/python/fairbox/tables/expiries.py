@@ -43,7 +43,7 @@ class Expiries:
     def page(
         self, lane: OpenLane, shard: Shard, *, until: int, limit: int, after: str | None
     ) -> ShardPage:
-        """Return a page of what was sent, or due, up to a time (ms); eventually consistent."""
+        """Return a page of messages sent, or due, up to a time (ms); eventually consistent."""
         upper = due_sk(until + 1) if lane == "later" else bound_of(until + 1)
         return self._tables.lanes.page(
             lane, *shard, limit=limit, after=after, upto=upper, consistent=False
@@ -84,7 +84,7 @@ class Expiries:
     def delete(self, messages: Sequence[StoredMessage]) -> int:
         """Delete messages that are marked as expired (1 WRU a KB); return how many were.
 
-        One that could not be deleted stays marked, for whoever reads it next.
+        A message that could not be deleted stays marked, for its next reader.
         """
         deletions = [
             statement(

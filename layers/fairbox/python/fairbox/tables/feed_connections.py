@@ -1,4 +1,4 @@
-"""The row of a client's connection: who it is, what it may ask for, the topics that it follows."""
+"""The row of a client's connection: its user, its grants, and the topics that it follows."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class Connection:
 
     Attributes:
         user: who it is.
-        grants: topics, and `feed/*` for all of a feed but private ones.
-        topics: those that it follows, `feed/key`.
+        grants: topics, and `feed/*` for all of a feed except private ones.
+        topics: the topics that it follows, `feed/key`.
     """
 
     user: str
@@ -127,7 +127,7 @@ class FeedConnections:
         return _readable(self._calls.batch_get(self._table, keys))
 
     def join(self, id_: str, topics: Collection[str], most: int) -> bool:
-        """Let a connection follow topics, which have their leases by then (1 WRU a KB).
+        """Make a connection follow topics, which already have their leases (1 WRU a KB).
 
         Args:
             id_: of the connection.
@@ -145,7 +145,7 @@ class FeedConnections:
         return True
 
     def leave(self, id_: str, topics: Collection[str]) -> None:
-        """Let a connection follow topics no longer (1 WRU a KB)."""
+        """Stop a connection from following topics (1 WRU a KB)."""
         try:
             self._update(id_, "DELETE", topics, "attribute_exists(#pk)")
         except ConditionFailed:

@@ -1,8 +1,8 @@
-"""The lease of a topic: clients of an audience shard may follow it until then.
+"""The lease of a topic: until its end, clients of an audience shard may follow the topic.
 
-What is published to a topic is sent to the shards that have a lease, and of a private topic to the
-connections that have one. A lease outlives each connection for which it was taken, so nobody takes
-one back.
+A message is sent to the audience shards that have a lease of its topic, or of a private topic to
+the connections with a lease. A lease outlives each connection for which it was taken, so no lease
+is taken back.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class FeedLeases:
         self._table = table
 
     def audience(self, topic: str) -> dict[int, list[str] | None]:
-        """Return who is to get what is published to a topic from now on (1 RRU for 4 KB).
+        """Return the audience of messages published to a topic from now on (1 RRU for 4 KB).
 
         Returns:
             By audience shard, the connections, for a private topic; None: all that follow it.
@@ -66,9 +66,9 @@ class FeedLeases:
         return audience
 
     def take(self, leases: Mapping[str, str]) -> None:
-        """Let each topic have a lease that a connection made now does not outlive.
+        """Give each topic a lease that a connection made now does not outlive.
 
-        One that still lasts as long is left alone: 0.5 RRU for it, and 1 WRU for each other.
+        A lease that still lasts as long is left alone: 0.5 RRU for it, and 1 WRU for each other.
 
         Args:
             leases: sort key of the lease by topic.

@@ -195,10 +195,10 @@ class FeedTopics:
         return None if found is None else of_item(found)
 
     def after(self, topic: str, position: int, head: Bundle, page: int = 100) -> Iterator[Bundle]:
-        """Yield what is there behind a position, whole bundles in order, up to a head read before.
+        """Yield the bundles behind a position, whole and in order, up to a head read before.
 
         A bundle that contains the position and more is among them. The log is read `page` bundles
-        at a time, and not at all where the head is all that is behind.
+        at a time, and not at all if only the head is behind.
         """
         next_, end = position + 1, log_sk(head.first - 1)
         if next_ < head.first:
@@ -249,7 +249,7 @@ class FeedTopics:
     def file(self, topic: str, bundle: Bundle, keep: int) -> None:
         """Put a bundle into the log, for `keep` seconds from when it was published (1 WRU a KB).
 
-        There is no condition: whoever files a bundle files the same.
+        There is no condition: every process that files a bundle files the same.
         """
         expires = number(bundle.at // 1000 + keep)
         item = to_item(topic, log_sk(bundle.first), bundle) | {EXPIRES_AT: expires}

@@ -38,7 +38,7 @@ MAX_CHECK_AHEAD_MS: Final = 120_000
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """The place where a receive begins in a shard, and when what it passes is checked next.
+    """The place where a receive begins in a shard, and when passed messages are checked next.
 
     All times are in milliseconds since 1970 UTC.
 
@@ -46,7 +46,7 @@ class Hint:
         after: all ids up to this one were claimed when it was written; empty: begin at the head.
         next_check: when the earliest of those claims ends or a delayed message is due; None: nobody
             has looked yet.
-        scan_at: when to scan what lies before `after` from the head; 0: at the next check.
+        scan_at: when to scan from the head up to `after`; 0: at the next check.
         checked: segments that end up to then have been read.
         later: all delayed messages up to this sort key were claimed when it was written; empty:
             begin at the head.
@@ -106,7 +106,7 @@ def hint_names(shard: int) -> tuple[str, str, str]:
 
 
 def hint_values(hint: Hint, shard: int) -> dict[str, Any]:
-    """Return the attributes of a shard's hint; without those that it has no value for."""
+    """Return the attributes of a shard's hint, without empty ones."""
     values: dict[str, Any] = {}
     if hint.after:
         values[after_name(shard)] = {"B": uuid.UUID(hint.after).bytes}
@@ -159,7 +159,7 @@ _TRIES: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class HintMove:
-    """A hint to be written if it is unchanged since it was read; segments of what it passes."""
+    """A hint to be written if it is unchanged since it was read; segments of passed messages."""
 
     shard: Shard
     before: Hint
@@ -194,7 +194,7 @@ class HintRows:
         return {shard: read_hint(item, shard) for shard in range(first, first + SHARDS_A_ROW)}
 
     def move(self, move: HintMove) -> Hint | None:
-        """File what a move passes, then write its hint if it is as it was read.
+        """File the segments of a move, then write its hint if it is unchanged since it was read.
 
         Returns:
             None if it was written; the present hint if another process was faster.
@@ -309,7 +309,7 @@ class HintRows:
                 self._lower(topic, epoch, group, {name: value})
 
     def come_back(self, shard: Shard, segments: Sequence[Segment]) -> None:
-        """File segments that end before the next check of a shard, and let it come in time."""
+        """File segments that end before a shard's next check, and make that check come in time."""
         self._segments().file(shard, segments)
         at = min(segment.end for segment in segments)
         if at < milliseconds(self._calls.clock) + RECEIVES_CHECK_MS:
@@ -343,7 +343,7 @@ class HintRows:
         self._swap(shard, read_hint(item, number_), called)
 
     def _lower_later(self, shard: Shard, hint: Hint, ref: MessageRef) -> None:
-        """Let receives find a delayed message that was committed behind what they passed."""
+        """Make receives find a delayed message that was committed in a part already passed."""
         due = ref.due
         if due is None or message_sk(ref.id, due, "later") > hint.later:
             return

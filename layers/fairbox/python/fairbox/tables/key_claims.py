@@ -62,14 +62,14 @@ class KeyClaim:
         key: digest of the key; keys of one digest wait for each other.
         id: the message; of several, the first that is not acknowledged.
         state: `claimed` by a consumer, `waiting` to be received again, or `acked`: to be deleted.
-        until: when the claim or the wait ends, in milliseconds since 1970 UTC; of what is acked
-            when that was.
+        until: when the claim or the wait ends, in milliseconds since 1970 UTC; of an acked message,
+            when it was acked.
         count: how often it was received.
         token: the holder's fencing token.
-        follower: no message of the key before where receives begin is older than this id, apart
-            from those that the entry names; empty: there is none.
+        follower: no message of the key before the place where receives begin has an id below this
+            one, except the messages that the entry names; empty: there is none.
         run: the messages of the key that are claimed behind it, in order.
-        acked: those before it that are acknowledged, and to be deleted.
+        acked: the acknowledged messages before it, to be deleted.
         failed: the message behind these that failed, if one did.
     """
 
@@ -119,7 +119,7 @@ class KeyClaim:
         return replace(self, failed=self.failed and replace(self.failed, until=now))
 
     def release(self, message_id: str, now: int) -> KeyClaim:
-        """Return the entry when a message is given back at `now` (ms), or waits no more."""
+        """Return the entry when a message is given back at `now` (ms), or no longer waits."""
         if self.active(now) and message_id in self.claimed:
             place = self.claimed.index(message_id)
             # uncounted: a release is no failure
@@ -141,7 +141,7 @@ class KeyClaim:
         return self
 
     def unmarked(self, message_ids: Container[str]) -> KeyClaim:
-        """Return the entry when acknowledged messages of these are deleted: it names them no more.
+        """Return the entry when acknowledged ones of these are deleted: it no longer names them.
 
         If one is put back by a replay, it is received like a new one.
         """
@@ -161,7 +161,7 @@ class KeyClaim:
         return int(self.names(message_id))
 
     def names(self, message_id: str) -> bool:
-        """Whether the entry says what becomes of a message."""
+        """Whether the entry names a message."""
         failed = self.failed is not None and self.failed.id == message_id
         return failed or message_id == self.id or message_id in (*self.run, *self.acked)
 
@@ -246,7 +246,8 @@ class KeyClaims:
     Attributes:
         version: grows with every change; every change is conditional on it.
         entries: one a key, sorted by message, `MAX_ENTRIES` at most.
-        after: all up to this id is held, or behind what is held; empty: begin at the head.
+        after: each message up to this id is held, or lies behind a held one; empty: begin at the
+            head.
         since: when the lane was last read from its head, in milliseconds since 1970 UTC.
         settled: no older shard of the topic lists the shard's keys.
         aside: the keys that wait elsewhere.
@@ -280,7 +281,7 @@ class KeyClaims:
         return replace(self, entries=tuple(entry.unmarked(message_ids) for entry in self.entries))
 
     def aged(self, before: int) -> KeyClaims:
-        """Return the row without its marks of what was acknowledged by then (ms)."""
+        """Return the row without its marks of messages acknowledged by then (ms)."""
         return replace(
             self,
             entries=tuple(
@@ -320,7 +321,7 @@ _FOLLOWER, _RUN, _ACKED, _FAILED = 1, 2, 4, 8
 
 
 def claim_values(row: KeyClaims) -> dict[str, Any]:
-    """Return the attributes of a shard row that hold its claims; without those that are empty.
+    """Return the attributes of a shard row that hold its claims, without empty ones.
 
     `settled` is not among them: it is written by itself, once and for good.
     """
@@ -337,7 +338,7 @@ def read_claims(item: Mapping[str, Any]) -> KeyClaims:
     """Return the claims that a shard row holds; none where there is no row.
 
     Raises:
-        Unreadable: it is not what `claim_values` writes; NewerVersion: a newer release does.
+        Unreadable: `claim_values` never writes such a row; NewerVersion: a newer release does.
     """
     check_version(item)
     if ROW_VERSION not in item:

@@ -57,7 +57,7 @@ def message_sk(message_id: str, due: int | None, lane: Lane) -> str:
 
 
 def due_sk(due: int) -> str:
-    """Return the sort key below which lies what is due before `due` in lane `later`."""
+    """Return the sort key below which messages due before `due` lie in lane `later`."""
     return f"{due:0{_DUE_DIGITS}d}"
 
 

@@ -53,7 +53,7 @@ def read_aside(item: Mapping[str, Any]) -> KeyClaim:
     """Return the entry of a waiting key.
 
     Raises:
-        Unreadable: it is not what `aside_item` writes; NewerVersion: a newer release does.
+        Unreadable: `aside_item` never writes such an item; NewerVersion: a newer release does.
     """
     check_version(item)
     try:
@@ -71,7 +71,7 @@ def read_aside_due(item: Mapping[str, Any]) -> tuple[int, bytes]:
     """Return when a waiting key is due (ms), and its digest.
 
     Raises:
-        Unreadable: its sort key is not what `aside_due_sk` writes.
+        Unreadable: `aside_due_sk` never makes such a sort key.
     """
     try:
         _, until, digest = item[SK]["S"].split("#")

@@ -52,7 +52,7 @@ class ShardPage:
 
     Attributes:
         row: the shard row; None when there is none yet.
-        messages: those that could be read, in key order.
+        messages: the messages that could be read, in key order.
         unreadable: items that the codec could not read, as they are.
         last: the sort key to go on after; None at the end.
         claims: keys that consumers hold, on ordered pulled topics, if the row was read.
@@ -179,7 +179,7 @@ class Lanes:
         return True
 
     def delete_purged(self, letters: Sequence[StoredMessage]) -> None:
-        """Delete the marks that purges left for these, 25 a call; readers delete what stays."""
+        """Delete the marks that purges left for these, 25 a call; readers delete the rest."""
         deletions = [
             statement(
                 "DELETE FROM",
@@ -382,7 +382,7 @@ class Lanes:
 
 
 def saved_or_there(old: Mapping[str, Any], stored: StoredMessage) -> Saved:
-    """Return what a refused write of the state found, by the old image that came back."""
+    """Return the result of a refused write of the state, by the old image that came back."""
     if not old:
         return "absent"
     there = read_message(old)

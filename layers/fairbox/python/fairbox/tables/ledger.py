@@ -1,4 +1,4 @@
-"""The ledger in the deliveries table: who took what, and when."""
+"""The ledger in the deliveries table: which subscription took which message, and when."""
 
 from __future__ import annotations
 
@@ -263,8 +263,8 @@ class Ledger:
     def sample(self, since: int, until: int) -> Counter[str]:
         """Count the deliveries of the newest rows with `since` <= `at` < `until` (ms), by topic.
 
-        It reads `SAMPLE_ROWS` at most, eventually consistent, and counts what other batching
-        repeats twice.
+        It reads `SAMPLE_ROWS` at most, eventually consistent, and counts a delivery twice if other
+        batching repeats it.
         """
         found: Counter[str] = Counter()
 
@@ -348,7 +348,7 @@ def _time(item: Item) -> int:
 def _ordered(
     rows: Iterator[dict[str, Any]], since: int, until: int, topic: str | None
 ) -> Iterator[Delivery]:
-    """Merge rows that begin in order into deliveries in order; drop what other batching repeats."""
+    """Merge rows that begin in order into deliveries in order; drop repeated deliveries."""
     waiting: list[tuple[int, str, str, Delivery]] = []
     seen: dict[tuple[str, str, str, int], None] = {}
 

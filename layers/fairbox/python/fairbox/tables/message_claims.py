@@ -49,15 +49,15 @@ class Claims:
         self._table = table
 
     def claim(self, claims: Sequence[Claiming], *others: Statement) -> list[int]:
-        """Claim messages where they are as they were read.
+        """Claim messages that are unchanged since they were read.
 
-        The other statements go with the first call; what becomes of them is not told.
+        The other statements go with the first call; their results are not returned.
 
         Returns:
             0 for each that is held now, else the end of another's claim (ms), or -1.
 
         Raises:
-            Throttled, Unavailable: of the first, where none is known to be held.
+            Throttled, Unavailable: the first error, if no message is known to be held.
         """
         statements = [*others, *(self._claim(c) for c in claims)]
         answers = execute(self._calls, statements)[len(others) :]

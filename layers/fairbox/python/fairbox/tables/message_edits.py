@@ -65,7 +65,7 @@ class Edits:
         self._key_claims = tables.key_claims
 
     def find(self, ref: MessageRef, now: int, *, ordered: bool) -> tuple[Item, int] | Found:
-        """Return an outstanding message's item, and the version of what its shard holds.
+        """Return an outstanding message's item, and the version of its shard's claims.
 
         Args:
             ref: the message.
@@ -227,7 +227,7 @@ class Edits:
         return True
 
     def purge(self, messages: Sequence[StoredMessage], reason: str) -> None:
-        """Mark messages as purged, whoever holds them, and delete them (2 WRU each, 25 a call)."""
+        """Mark messages as purged, held or not, and delete them (2 WRU each, 25 a call)."""
         # marked first: a delete of a message without a mark would count as a delivery
         statements = [
             statement(
@@ -248,7 +248,7 @@ class Edits:
         self._tables.lanes.delete([message_key(m.ref, m.lane) for m in messages])
 
     def forget_claims(self, shard: Shard, up_to: str) -> None:
-        """Drop what a shard's row holds up to an id: its messages are gone."""
+        """Drop the claims of a shard's row up to an id: their messages are gone."""
         row = self._key_claims.get(shard)
         while row.version:
             kept = tuple(e for e in row.entries if e.id > up_to)

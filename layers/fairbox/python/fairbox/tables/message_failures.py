@@ -35,7 +35,7 @@ def fitted(stored: StoredMessage, *, whole: Collection[str] = ()) -> StoredMessa
 
     A subscription keeps its ten newest failures, all but the last with whole seconds. The texts of
     all subscriptions have equal shares of the room. In each share the newest come first, and leave
-    `LEAST_TEXT` bytes to each of the others, or half of what is left.
+    `LEAST_TEXT` bytes to each of the others, or half of the room left.
 
     Args:
         stored: a message whose states have changed.

@@ -157,10 +157,10 @@ class MessageInserts:
         return set(), None
 
     def _put(self, items: Mapping[Key, Item]) -> dict[Key, Item]:
-        """Put items whatever lies there, 25 a call; return those to be inserted.
+        """Put items without a condition, 25 a call; return the items to be inserted.
 
-        No put is made twice: one whose answer was lost, or that was answered as unprocessed after
-        an internal failure, may lie there, and somebody may have claimed it since.
+        No put is made twice: after a lost answer, or "unprocessed" after an internal failure, the
+        item may lie there, and may have been claimed since.
         """
         keys, left = list(items), set[Key]()
         for start in range(0, len(keys), PER_CALL):

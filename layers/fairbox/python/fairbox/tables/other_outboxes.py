@@ -38,7 +38,7 @@ class OtherOutbox:
         self._keys: list[str] = [part["AttributeName"] for part in parts]
 
     def waiting(self, topic: str | None) -> Iterator[tuple[Item, Item]]:
-        """Yield, of each row that waits, the key and what the scan shows of it: key and time.
+        """Yield the key of each row that waits, and its attributes from the scan: key and time.
 
         Args:
             topic: the topic's name in the rows; None: all rows.
@@ -72,7 +72,7 @@ class OtherOutbox:
         return row
 
     def leaving(self, key: Item, now: int) -> dict[str, Any]:
-        """Return the action that lets a row leave at a time (ms), if it still waits."""
+        """Return the action that makes a row leave at a time (ms), if it still waits."""
         condition, names, values = self._waits()
         names["#k"] = self._keys[0]
 

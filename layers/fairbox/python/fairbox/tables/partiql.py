@@ -65,7 +65,7 @@ def insertion(table: str, item: Mapping[str, dict[str, Any]]) -> Statement:
     """Return the statement that writes an item where none lies under its key.
 
     Unlike a put it needs no condition for that: it is refused where the key is taken. The answer
-    does not show what lies there, because producers may not read.
+    does not show the item there, because producers may not read.
     """
     fields = ", ".join(f"'{name}': ?" for name in item)
     return Statement(f'INSERT INTO "{table}" VALUE {{{fields}}}', tuple(item.values()), False)

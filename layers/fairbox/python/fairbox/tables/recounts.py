@@ -62,7 +62,7 @@ class Recount:
 
 @dataclass(frozen=True, slots=True)
 class LaneMarks:
-    """Keys of a lane, by digest: those that were read, or the newest state of those that changed.
+    """Keys of a lane, by digest: keys that were read, or the newest state of changed keys.
 
     Attributes:
         present: digest of a sort key -> whether the item lies in the lane.
@@ -124,7 +124,7 @@ def read_recount(item: Mapping[str, Any]) -> Recount:
 
 
 def marks_pk(place: tuple[str, int, int]) -> str:
-    """Return the partition key of what the recounts of a shard gather."""
+    """Return the partition key of the marks that the recounts of a shard gather."""
     return f"{RECOUNTS}#{'#'.join(map(str, place))}"
 
 
@@ -136,7 +136,7 @@ def read_sk(since: int, part: Part, page: int | None = None) -> str:
 def changes_sk(since: int, lane: str, last: str = "", first: str = "") -> str:
     """Return the sort key of changes between two sequence numbers, or the beginning of all.
 
-    They sort by the last.
+    Keys sort by the last sequence number.
     """
     beginning = f"{since}#changed#{lane}#"
     return f"{beginning}{sequence_order(last)}#{first}" if last else beginning
@@ -189,8 +189,8 @@ def _died(item: Mapping[str, Any]) -> bool:
 def fence_item(place: tuple[str, int, int], lane: Part, message_id: str, now: int) -> Item:
     """Return an item that enters a lane to leave it at once, so that the stream names the place.
 
-    It is the mark of a message that was moved away: whoever reads it deletes it, in any release,
-    and neither its coming nor its going is an event.
+    It is the mark of a message that was moved away: any reader deletes it, in any release, and
+    neither its insert nor its removal is an event.
     """
     topic, epoch, shard = place
     due = now if lane == "later" else None
@@ -208,7 +208,7 @@ _PAGE_LIMIT = 5_000
 
 
 class RecountTable:
-    """Reads and writes recounts, and what they gather."""
+    """Reads and writes recounts, and the marks that they gather."""
 
     def __init__(self, calls: Calls, outbox: str, deliveries: str) -> None:
         self._calls = calls
@@ -238,7 +238,7 @@ class RecountTable:
         return found
 
     def places(self) -> frozenset[Shard]:
-        """Return the shards of these, whatever their state says (consistent; 1 RRU for none)."""
+        """Return the shards of all recounts, in any state (consistent; 1 RRU for none)."""
         return frozenset(recount_place(item) for item in self._items(RECOUNTS, ""))
 
     def save(self, recount: Recount) -> None:
@@ -284,7 +284,7 @@ class RecountTable:
         self._keep(place, changes_sk(row.recount or 0, lane, last, first), marks)
 
     def changes(self, recount: Recount, lane: Part, until: str) -> LaneMarks:
-        """Return the newest state of what changed in a lane, up to a sequence number."""
+        """Return the newest state of the keys that changed in a lane, up to a sequence number."""
         if not until:
             return LaneMarks()
         bound = changes_sk(recount.since, lane, until) + "~"
@@ -297,16 +297,16 @@ class RecountTable:
         return (read_marks([item]) for item in items)
 
     def fence(self, recount: Recount, lane: Part, message_id: str, now: int) -> None:
-        """Let an item enter a lane and leave it (2 WRU)."""
+        """Make an item enter a lane and leave it (2 WRU)."""
         item = fence_item(recount.place, lane, message_id, now)
         self._calls.call("put_item", TableName=self._table, Item=item)
         self._calls.call("delete_item", TableName=self._table, Key=key_of(item))
 
     def forget(self, recount: Recount, *, done: bool) -> None:
-        """Delete what recounts of a shard gathered; with `done` the request too, unless it is new.
+        """Delete the marks of a shard's recounts; with `done` the request too, unless it is new.
 
         Raises:
-            Unavailable: some is left.
+            Unavailable: some marks are left.
         """
         pk = marks_pk(recount.place)
         requests = [{"DeleteRequest": {"Key": key_of(i)}} for i in self._items(pk, "")]

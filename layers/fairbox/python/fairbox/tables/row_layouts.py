@@ -43,14 +43,14 @@ class RowLayout:
         to: the topic of all messages, in place of `topic`.
         id: attribute with the row's id: a UUIDv7 is the message's id too. Any other message gets
             one of the time of `created` and the row's key.
-        partition_key, content_type: attributes with what a message has of this name.
+        partition_key, content_type: attributes with the message's field of this name.
         created: attribute with the time of the row: ISO 8601, or a number of s, ms, us since 1970
             or of ticks. Rows move in its order.
         headers: by name of a header (`ce-type` is the type of the event) the attribute with it.
         bag: attribute with more headers: a map, or a JSON object.
 
     Raises:
-        InvalidInput: a field is not what it takes; the error names it.
+        InvalidInput: a field has an invalid value; the error names it.
     """
 
     waiting: Mapping[str, Value]
@@ -130,7 +130,7 @@ class RowLayout:
         """Return the layout that a JSON object describes, by the names of the fields.
 
         Raises:
-            InvalidInput: it is no object, has another field, or a field is not what it takes.
+            InvalidInput: it is no object, has another field, or a field has an invalid value.
         """
         if not isinstance(values, Mapping):
             raise InvalidInput("layout", "a JSON object")
@@ -150,7 +150,8 @@ class RowLayout:
             now: the time in ms; its id's is no later.
 
         Raises:
-            InvalidInput: the row has not what a message needs; the error names the attribute.
+            InvalidInput: a value that a message needs is missing or invalid; the error names the
+                attribute.
             BodyTooLarge: over 64 MiB.
         """
         values = {name: _plain(value) for name, value in row.items()}

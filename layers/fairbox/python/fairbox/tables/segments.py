@@ -92,7 +92,7 @@ def _spread(run: Sequence[ClaimEnd]) -> int:
 
 
 def joined(segments: Iterable[Segment]) -> list[Segment]:
-    """Return segments of one lane, those that touch or overlap as one, in the order of keys."""
+    """Return segments of one lane in the order of keys, touching or overlapping ones as one."""
     whole: list[Segment] = []
     for segment in sorted(segments, key=lambda one: (one.after, one.last)):
         if whole and segment.after <= whole[-1].last:

@@ -227,7 +227,7 @@ class ShardRows:
         return sum(max(0, int(i[name]["N"])) for i in found for name in counts if name in i)
 
     def change(self, row: ShardRow, before: ShardRow) -> bool:
-        """Write what differs, where the row is as `before` in what others write; say if it was."""
+        """Write the differences if other writers' attributes are as in `before`; say if so."""
         try:
             self._calls.call("update_item", **self.change_action(row, before))
         except ConditionFailed as failed:
@@ -326,7 +326,7 @@ class ShardRows:
     def listed(self, until: int | None = None) -> Iterator[ShardRow]:
         """Yield the index's rows, eventually consistent; with `until` (ms): those due by then.
 
-        The buckets take turns, page by page, so that whoever stops early has rows of each.
+        The buckets take turns, page by page, so that a caller that stops early has rows of each.
         """
         buckets = deque(self._bucket_pages(bucket, until) for bucket in BUCKETS)
         while buckets:

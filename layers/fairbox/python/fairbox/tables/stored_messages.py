@@ -67,7 +67,8 @@ MAX_HISTORY: Final = 10
 class Failure:
     """One attempt that failed: its number from 1, its time (ms), and the destination's answer.
 
-    In an item, all but the last of a subscription have whole seconds and what fits of the answer.
+    In an item, all but the last of a subscription have whole seconds and the part of the answer
+    that fits.
     """
 
     attempt: int
@@ -127,12 +128,12 @@ class StoredMessage:
     """A message with its place and its state.
 
     Attributes:
-        message: what was published; the body is empty until an offloaded one was fetched.
+        message: the published message; the body is empty until an offloaded one was fetched.
         ref: its name.
         lane: the lane it lies in.
         size: bytes of the body as published.
         pending: the subscriptions that still lack it; None: all of the topic.
-        states: state by subscription, for those that failed.
+        states: state by subscription, for subscriptions that failed.
         gone: why it leaves undelivered; None while it is outstanding.
         reason: given by `cancel`, `purge` or a reader.
         offloaded: where the body lies when it does not lie in the item, fetched or not.
@@ -242,10 +243,10 @@ def message_item(
     """Return a new message's item, and the object (key, body) to store first if offloaded.
 
     Args:
-        message: what is published.
+        message: the message to publish.
         ref: its ref.
-        bucket: where bodies lie that do not fit an item or, unpacked, a line of the archive; None:
-            there is none, and what does not fit the item is refused.
+        bucket: for bodies that do not fit an item or, unpacked, a line of the archive; None: there
+            is none, and a body that does not fit the item is refused.
         offload: with a bucket, the body is to lie there even if it fits.
 
     Raises:
@@ -299,7 +300,7 @@ def _object_key(topic: str, id_: str) -> str:
 
 
 def _offloaded(item: Mapping[str, Any], topic: str, id_: str) -> Offloaded:
-    """Return the place of the body: the message's own key, or that, a dash and what tells bodies.
+    """Return the place of the body: the message's own key, or that, a dash and a suffix.
 
     The right to write items does not open the bucket: an item that named another message's body
     would have that body delivered to its own topic's receivers, and then expired.
@@ -321,8 +322,8 @@ def read_message(item: Mapping[str, Any]) -> StoredMessage:
     """Return the message that an item of a lane holds.
 
     Raises:
-        Unreadable: the item is not what `message_item` and the updates write; NewerVersion: it is
-            what a newer release writes.
+        Unreadable: `message_item` and the updates never write such an item; NewerVersion: a newer
+            release does.
     """
     try:
         return _read_message(item)

@@ -56,7 +56,7 @@ def table_of(record: Mapping[str, Any]) -> str:
 
 
 def without_heartbeats(records: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the records of anything but the heartbeat row, which only lets them be read."""
+    """Return the records except those of the heartbeat row, which only makes them readable."""
     return [record for record in records if not _is_heartbeat(record)]
 
 
@@ -125,7 +125,7 @@ def raw_image(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def record_lane(record: Mapping[str, Any]) -> tuple[Literal["ready", "later"], str, int, int]:
-    """Return lane, topic, epoch and shard of a record's key, whatever its images hold.
+    """Return lane, topic, epoch and shard of a record's key, without a look at its images.
 
     Raises:
         Unreadable: the key is not that of a message of the outbox.

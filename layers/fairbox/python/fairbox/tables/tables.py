@@ -1,4 +1,4 @@
-"""The tables of a deployment, each behind what reads and writes it."""
+"""The tables of a deployment, each behind the object that reads and writes it."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 class Tables:
     """Outbox and deliveries, and batches as far as messages carry their items.
 
-    A process has one: `topic_cache` is what it knows of topics.
+    A process has one: `topic_cache` holds its copies of topics.
 
     Args:
         client: boto3's DynamoDB client, or one that has its methods.
         outbox: name of the outbox table.
         deliveries: name of the deliveries table.
         batches: name of the batches table; None: messages with a batch item stay where they are.
-        bodies: where bodies lie that do not fit an item; None: nowhere.
+        bodies: the store of bodies that do not fit an item; None: there is none.
         clock, rng: time and jitter; the machine's by default.
     """
 

@@ -44,8 +44,8 @@ class _Cached:
 class _Cache:
     """Copies by name, at most `MAX_TOPICS`, and the changes up to which they are right.
 
-    Changes of other topics keep a copy. A change of the copies is a new dictionary: what another
-    thread is just reading goes into the old one, and never outlives its change.
+    Changes of other topics keep a copy. A change of the copies makes a new dictionary: a row that
+    another thread is just reading goes into the old one, and never outlives its change.
     """
 
     def __init__(self, table: TopicTable) -> None:
@@ -220,7 +220,7 @@ class ProducerTopics:
         return cached
 
     def _compare(self, now: float) -> None:
-        """Drop the copies that changed; the first time, those that nothing can be known of stay."""
+        """Drop the copies that changed; the first time all stay: changes are not yet known."""
         first = self._cache.changes is None
         changes = self._table.changes()
         kept = self._cache.by_name

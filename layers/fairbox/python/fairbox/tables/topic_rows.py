@@ -178,7 +178,7 @@ def read_topics(items: Iterable[Mapping[str, Any]]) -> list[TopicState]:
     """Return the topics whose rows, with their subscriptions' rows, are given in key order.
 
     Raises:
-        Unreadable: a row is not what the codec writes; NewerVersion: a newer release does.
+        Unreadable: the codec never writes such a row; NewerVersion: a newer release does.
     """
     topics: dict[str, tuple[Mapping[str, Any], _Subscribed]] = {}
     for item in items:
@@ -277,7 +277,7 @@ class TopicTable:
     """Reads and changes topics.
 
     Every change counts one version row up in its own transaction, and names its topic there, so
-    that whoever keeps copies compares one row and drops one copy.
+    that a process with copies compares one row and drops one copy.
     """
 
     def __init__(self, calls: Calls, table: str) -> None:
@@ -352,7 +352,7 @@ class TopicTable:
     def behind(self, name: str | None, limit: int) -> list[TopicState]:
         """Return at most `limit` topics that sort behind one, ascending by name; None: the first.
 
-        Of what lies behind the last of them, one page of 1 MB is read at most.
+        Behind the last of them, at most one page of 1 MB is read.
         """
         items: list[dict[str, Any]] = []
         seen = 0
@@ -387,7 +387,7 @@ class TopicTable:
             yield page["Items"]
 
     def create(self, topic: Topic) -> TopicState:
-        """Create the topic, or bring up to date what may change: all but shards and ordering.
+        """Create the topic, or update the fields that may change: all but shards and ordering.
 
         Raises:
             TopicConflict: it is there with another shard count or ordering, changes too often, or
@@ -451,7 +451,7 @@ class TopicTable:
         raise TopicConflict(name, _CHANGED)
 
     def mark_deleting(self, name: str) -> int:
-        """Let the topic take no messages and no subscriptions; again: since when it does not (ms).
+        """Close the topic to messages and subscriptions; return since when it is closed (ms).
 
         Raises:
             UnknownTopic: there is no such topic.
@@ -464,7 +464,7 @@ class TopicTable:
         return state.deleting or now
 
     def unmark_deleting(self, name: str) -> None:
-        """Let the topic take messages again, where it is there and does not.
+        """Make the topic take messages again, if it exists and takes none.
 
         Raises:
             TopicConflict: it changes too often.
@@ -527,7 +527,7 @@ class TopicTable:
     def _put_subscription(
         self, subscription: Subscription, status: SubscriptionStatus
     ) -> dict[str, Any]:
-        """Return the update that writes a row, whole but for how much of its rate was used up."""
+        """Return the update that writes a whole row, except how much of its rate was used up."""
         item = subscription_item(subscription) | status_attributes(status)
         return self._whole(item, (*OPTIONAL_OF_SUBSCRIPTION, STANDING))
 
@@ -549,7 +549,7 @@ class TopicTable:
             raise UnknownSubscription(topic, name)
 
     def _put_topic(self, state: TopicState, before: TopicState | None) -> dict[str, Any]:
-        """Return the write of a topic's row; what a newer release keeps there too stays."""
+        """Return the write of a topic's row; attributes of a newer release stay."""
         item = topic_item(state)
         if before is None:
             put: dict[str, Any] = {"TableName": self._table, "Item": item}
@@ -564,7 +564,7 @@ class TopicTable:
         return {"Update": update}
 
     def _whole(self, item: dict[str, Any], optional: Iterable[str]) -> dict[str, Any]:
-        """Return the update that writes a row: its attributes, without those that it lacks."""
+        """Return the update that writes a row's attributes, and removes missing optional ones."""
         key = {name: item.pop(name) for name in (PK, SK)}
         absent = [n for n in optional if n not in item]
         fields = {f"#f{n}": name for n, name in enumerate([*item, *absent])}
@@ -640,10 +640,10 @@ def check_subscriptions(there: TopicState, more: Iterable[str]) -> None:
 
 
 def _reconciled(topic: Topic, there: Topic) -> Topic:
-    """Return the topic as it is to be: as it is there, but for what is given.
+    """Return the wanted topic: the existing one with the given attributes.
 
     Raises:
-        TopicConflict: it differs in what cannot be changed this way.
+        TopicConflict: it differs in an attribute that cannot be changed this way.
     """
     given = {name: getattr(topic, name) for name in topic.given}
     differ = [

@@ -59,13 +59,13 @@ NOWHERE: Final = Places(END, END)
 
 @dataclass(frozen=True, slots=True)
 class WalkPosition:
-    """A hint: a wrong one costs reads, or time until repair finds what it hides.
+    """A hint: a wrong one costs reads, or time until repair finds hidden messages.
 
     Attributes:
-        shared: what lies up to there has been sent to each subscription that was ready, is tried
+        shared: each message up to there has been sent to each subscription that was ready, is tried
             again by a doorbell of its own, or lies behind the subscription's own place.
         audience: digest of the subscriptions that `shared` is about.
-        apart: by subscription, where the messages begin that walks passed and that it still lacks.
+        apart: by subscription, the place behind which it still lacks passed messages.
         texts: the attributes as they were read, for compare-and-set.
     """
 

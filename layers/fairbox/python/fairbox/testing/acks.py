@@ -14,7 +14,7 @@ class MemoryAcks:
     """The ack queue in memory: the messages that nobody has taken, in order.
 
     Attributes:
-        bodies: what lies in the queue.
+        bodies: the messages in the queue.
         calls: how often somebody put messages there.
     """
 

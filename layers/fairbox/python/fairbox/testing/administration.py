@@ -182,7 +182,7 @@ def list_tables(engine: Engine, request: Request) -> Response:
 
 
 def update_time_to_live(engine: Engine, request: Request) -> Response:
-    """UpdateTimeToLive; `MemoryDynamoDB.expire` does what it asks for."""
+    """UpdateTimeToLive; `MemoryDynamoDB.expire` carries it out."""
     table = _named(engine, request["TableName"])
     specification = request["TimeToLiveSpecification"]
     table.ttl_attribute = specification["AttributeName"] if specification["Enabled"] else None

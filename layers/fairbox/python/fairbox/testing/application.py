@@ -63,13 +63,13 @@ _EXPIRES = {DELIVERIES: EXPIRES_AT, BATCHES: batch_names.EXPIRES_AT, FEEDS: EXPI
 
 @dataclass(slots=True)
 class MemoryDestination:
-    """A destination that keeps what it is sent.
+    """A destination that keeps the messages it takes.
 
     Attributes:
         received: every message taken, in the order of arrival, with repetitions.
-        answer: decides what becomes of a message; takes everything by default.
+        answer: decides the outcome of a message; takes everything by default.
         calls: how many calls were made.
-        topic: of an address `topic:NAME` or `feed:NAME`, where it puts what `answer` takes.
+        topic: of an address `topic:NAME` or `feed:NAME`, where it puts taken messages.
     """
 
     limits: Limits = field(default_factory=lambda: Limits(10, 1024 * 1024))
@@ -85,7 +85,7 @@ class MemoryDestination:
         return message.size
 
     def send(self, messages: Sequence[StoredMessage], timeout: float) -> list[Outcome]:
-        """Keep what `answer` takes, and put it on the topic where there is one."""
+        """Keep the messages that `answer` takes, and put them on the topic, if there is one."""
         self.calls += 1
         outcomes = [self.answer(m) for m in messages]
         if self.topic is not None:
@@ -97,7 +97,7 @@ class MemoryDestination:
 
     @property
     def ids(self) -> list[str]:
-        """The ids of what was taken, in order."""
+        """The ids of the taken messages, in order."""
         return [m.ref.id for m in self.received]
 
 
@@ -130,7 +130,7 @@ class MemoryDestinations:
         return self._made[address]
 
     def put(self, address: str, destination: Any) -> None:
-        """Let a destination of another kind stand at an address, such as a pulled topic."""
+        """Put a destination of another kind, such as a pulled topic, at an address."""
         self._made[address] = destination
 
     def open(self, subscription: Subscription) -> MemoryDestination:
@@ -139,7 +139,7 @@ class MemoryDestinations:
 
 
 class MemoryBodies:
-    """Offloaded bodies in memory; `expired` names those that may be deleted."""
+    """Offloaded bodies in memory; `expired` names the bodies that may be deleted."""
 
     bucket = "bodies"
 
@@ -329,7 +329,7 @@ class MemoryApplication:
         return [r for r in self.engine.stream(OUTBOX).take(after) if _of_message(r)]
 
     def relay(self, batch: int = 100, *, through: str | None = None) -> int:
-        """Relay what the stream has, in batches; return how many records.
+        """Relay the records of the stream, in batches; return their number.
 
         Args:
             batch: records of an invocation.
@@ -345,7 +345,7 @@ class MemoryApplication:
         return len(records)
 
     def mark(self, batch: int = 1000) -> int:
-        """Mark what the stream has, in batches; return how many records."""
+        """Mark the records of the stream, in batches; return their number."""
         records = self.records(self._marked)
         for start in range(0, len(records), batch):
             chunk = records[start : start + batch]
@@ -354,12 +354,12 @@ class MemoryApplication:
         return len(records)
 
     def ack(self) -> int:
-        """Ack what lies in the ack queue, but ids that are unknown or gone; return how many."""
+        """Ack the ids in the ack queue, except unknown or deleted ones; return the number."""
         known, _ = self.keeper.split_known(dict.fromkeys(self.acks.take()))
         return self.batches.ack(known).changed if known else 0
 
     def cascade(self) -> list[str]:
-        """Do what the batches' stream asks for, as `cascade_batches`; return what completed."""
+        """Cascade the batches' stream, as `cascade_batches`; return the completed batches."""
         records = self.engine.stream(BATCHES).take(self._cascaded)
         report = self.keeper.cascade_records(records, deadline=self.deadline)
         for record in records:
@@ -404,7 +404,7 @@ class MemoryApplication:
         return self._sweep.run(deadline=self.deadline)
 
     def clean(self) -> Cleaned:
-        """Run the cleanup of batches once, and delete what is past its time to live."""
+        """Run the cleanup of batches once, and delete items past their time to live."""
         self._cleaned_at = self.clock.now()
         cleaned = self.keeper.clean(deadline=self.deadline, open_hours=7 * 24, sealed_hours=14 * 24)
         for table in _EXPIRES:
@@ -448,7 +448,7 @@ class MemoryApplication:
         return count_outstanding(self.tables, self.outbox.listed(), self.clock)
 
     def run(self, seconds: float = 0, *, step: float = 1.0) -> None:
-        """Let the functions run until the streams are read, then for so many seconds more.
+        """Run the functions until the streams are read, then for so many seconds more.
 
         The sweep runs each minute, and `clean` if its last run was an hour ago.
         """

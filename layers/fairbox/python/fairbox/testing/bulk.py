@@ -64,7 +64,7 @@ def _prepared(engine: Engine, table: str, entry: dict[str, Any]) -> Write:
 
 
 def batch_get_item(engine: Engine, request: Request) -> Response:
-    """BatchGetItem: what goes beyond 16 MB comes back unprocessed."""
+    """BatchGetItem: keys beyond 16 MB come back unprocessed."""
     requested = request["RequestItems"]
     count = sum(len(part["Keys"]) for part in requested.values())
     if count > MAX_READS:

@@ -200,7 +200,7 @@ def _contains(value: Value, sought: Value) -> bool:
 
 
 def check_operands(tree: Condition, values: Values) -> None:
-    """Refuse values that the service refuses whatever the item: types and bounds."""
+    """Refuse values that the service refuses for every item: types and bounds."""
     if isinstance(tree, Junction):
         for item in tree.items:
             check_operands(item, values)

@@ -61,7 +61,7 @@ def fits(fault: Fault, operation: str) -> bool:
 class FaultyDynamoDB:
     """A DynamoDB client with faults, at random by rate, or as scripted.
 
-    `client` is boto3's or `MemoryDynamoDB`; what is no data operation passes through.
+    `client` is boto3's or `MemoryDynamoDB`; other calls than data operations pass through.
     `rates` are probabilities by fault, each per call: at most one fault strikes a call, so they
     must add up to at most 1. `operations` narrows random faults to some methods.
 
@@ -92,9 +92,9 @@ class FaultyDynamoDB:
         self.calls: Counter[str] = Counter()
 
     def next(self, operation: str, *faults: Fault | None) -> None:
-        """Script the next calls of an operation, one entry a call; None lets a call through.
+        """Script the next calls of an operation, one entry a call; None: no fault.
 
-        ValueError for an operation that is none, or a fault that the service never gives it.
+        ValueError for an unknown operation, or a fault that the service never gives it.
         """
         if operation not in OPERATIONS:
             raise ValueError(f"operation: {operation} is not one of {sorted(OPERATIONS)}")

@@ -234,7 +234,7 @@ class Parser:
             raise self.syntax_error()
 
     def end(self) -> None:
-        """Refuse what is left over."""
+        """Refuse remaining tokens."""
         if self.token.kind != "end":
             raise self.syntax_error()
 

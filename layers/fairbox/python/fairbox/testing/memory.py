@@ -24,7 +24,7 @@ class MemoryDynamoDB:
 
     `clock` tells the time (epoch seconds) for stream records, request tokens and `expire`;
     `index_lag` is the number of seconds by which global secondary indexes trail their table.
-    Refusals are botocore's `ClientError`, units in ``ConsumedCapacity`` are what AWS bills.
+    Refusals are botocore's `ClientError`; ``ConsumedCapacity`` has the units that AWS bills.
     Callers never share state with the tables: items are copied both ways. Threads may share it.
     """
 
@@ -142,7 +142,7 @@ class MemoryDynamoDB:
         return stream
 
     def expire(self, table: str) -> int:
-        """Delete what is past its time to live, as the service does by itself; how many items."""
+        """Delete items past their time to live, as the service does by itself; return how many."""
         with self._lock:
             return writes.expire(self._engine, table)
 
@@ -157,7 +157,7 @@ class MemoryDynamoDB:
             return administration.load_items(self._engine, table, items)
 
     def catch_up(self, table: str) -> None:
-        """Make the indexes of a table show all that was written, whatever their lag."""
+        """Make the indexes of a table show all writes, in spite of their lag."""
         with self._lock:
             for index in self._engine.tables[table].indexes.values():
                 index.catch_up(math.inf)

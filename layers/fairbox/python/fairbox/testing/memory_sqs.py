@@ -1,7 +1,7 @@
 """A model of SQS: the calls of boto3's client on queues in memory, with a clock that the test sets.
 
-It stands where AWS stands, under the library's own adapters: what is sent is checked, limited,
-deduplicated, delayed, grouped, hidden and given again as the service does. Contract tests run
+It stands in the place of AWS, under the library's own adapters: messages are checked, limited,
+deduplicated, delayed, grouped, hidden and given again as by the service. Contract tests run
 against the model and against a server.
 """
 
@@ -59,7 +59,7 @@ class SqsFaults:
 class MemorySqs:
     """SQS in memory: a client as boto3 makes it, and the queues behind it.
 
-    A receive does not wait, whatever `WaitTimeSeconds` says: time moves with the clock alone.
+    A receive does not wait, even with `WaitTimeSeconds`: time moves with the clock alone.
 
     Attributes:
         clock: the time of delays, visibility, deduplication and retention.
@@ -368,5 +368,5 @@ def _received(message: QueueMessage) -> dict[str, Any]:
 
 
 def redrive(dead_letters: str, receives: int) -> str:
-    """Return the attribute `RedrivePolicy` that moves what failed so often to a queue's name."""
+    """Return a `RedrivePolicy` that moves a message to a queue, by name, after so many receives."""
     return json.dumps({"deadLetterTargetArn": arn(dead_letters), "maxReceiveCount": receives})

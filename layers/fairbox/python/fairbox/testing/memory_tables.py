@@ -106,7 +106,7 @@ class Index:
             self.store.put(place, row)
 
     def catch_up(self, now: float) -> None:
-        """Make visible what is older than the lag."""
+        """Make changes older than the lag visible."""
         while self._late and self._late[0][0] <= now:
             _, gone, place, row = self._late.popleft()
             self._apply(gone, place, row)
@@ -138,7 +138,7 @@ class Table:
         return self._position(item)
 
     def key_from(self, key: Mapping[str, Any]) -> tuple[Position, Item]:
-        """The position and the checked copy of a key as given; it names the key and no more."""
+        """The position and the checked copy of a key as given; it has only the key's attributes."""
         keys = self.keys
         if key.keys() != set(keys.names):
             raise invalid("The provided key element does not match the schema")

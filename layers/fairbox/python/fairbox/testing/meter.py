@@ -52,7 +52,7 @@ class Reading:
 
 
 class CostMeter:
-    """Sums what the calls of a client cost.
+    """Sums the costs of a client's calls.
 
     Plain calls are summed as the engine reports them per index, empty reads and missing keys of a
     batch at the smallest read.
@@ -61,8 +61,8 @@ class CostMeter:
     Transactions are computed from item sizes unless the client bills as AWS does
     (``client.bills_like_aws``): the items they touch are read before and after through the same
     client, unmetered, so figures are exact where nobody else writes these items meanwhile. A
-    failed condition costs a write of the item that refused it. What was refused otherwise
-    (throttled, malformed) costs nothing. Calls that timed out are counted, their units unknown.
+    failed condition costs a write of the item that refused it. Other refused calls (throttled,
+    malformed) cost nothing. Calls that timed out are counted; their units are unknown.
     """
 
     def __init__(self, client: Any) -> None:
@@ -186,7 +186,7 @@ class CostMeter:
     def _count_refusal(
         self, operation: str, request: Mapping[str, Any], error: ClientError
     ) -> None:
-        """A failed condition is billed as a write of the old item; hide what was not asked for."""
+        """Bill a failed condition as a write of the old item; hide the item unless asked for."""
         response: Any = error.response
         if response["Error"]["Code"] != "ConditionalCheckFailedException":
             return

@@ -93,7 +93,7 @@ def check_parameters(operation: str, request: Request) -> None:
 
 
 def check_shapes(operation: str, request: Request) -> None:
-    """Refuse what botocore's model of the service does not take, in botocore's words."""
+    """Refuse parameters that botocore's model of the service refuses, in botocore's words."""
     shape = _service_model().operation_model(operation).input_shape
     found = ParamValidator().validate(request, shape)
     if found.has_errors():

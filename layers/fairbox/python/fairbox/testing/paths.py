@@ -21,7 +21,7 @@ class Projection:
     names: frozenset[str]
 
     def keep(self, item: Item) -> Item:
-        """A copy of what the paths name; what is absent is left out."""
+        """A copy of the attributes that the paths name; absent ones are left out."""
         kept: Item = {}
         for path in self.paths:
             first = path.parts[0]

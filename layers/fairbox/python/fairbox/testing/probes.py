@@ -22,7 +22,7 @@ _READ_KEYS: Final = 100
 
 
 class Probe:
-    """Reads the items that a transaction touches, and computes what it costs."""
+    """Reads the items that a transaction touches, and computes its cost."""
 
     def __init__(self, client: Any) -> None:
         self._client = client

@@ -46,7 +46,7 @@ def get_item(engine: Engine, request: Request) -> Response:
 
 
 class Page:
-    """One page of a query or scan: what it reads, and what it answers."""
+    """One page of a query or scan: its read, and its answer."""
 
     def __init__(self, engine: Engine, request: Request) -> None:
         self.request = request

@@ -92,7 +92,7 @@ class MemoryQueue:
         clock, rng: time and ids.
 
     Attributes:
-        messages: what lies in the queue, by message id, in the order of arrival.
+        messages: the messages in the queue, by message id, in the order of arrival.
     """
 
     def __init__(self, name: str, settings: Settings, clock: Clock, rng: random.Random) -> None:
@@ -139,7 +139,7 @@ class MemoryQueue:
         return message
 
     def take_in(self, message: QueueMessage) -> None:
-        """Put in a message that another queue gave up; a FIFO queue lets its retention begin."""
+        """Put in a message that another queue gave up; in a FIFO queue its retention restarts."""
         now = self._clock.now()
         sent = now if self.settings.fifo else message.sent
         moved = QueueMessage(

@@ -41,7 +41,7 @@ class SqsTrigger:
     def settle(
         self, records: Sequence[Record], answer: Mapping[str, Sequence[Mapping[str, str]]]
     ) -> None:
-        """Delete what a function handled; what it says failed comes again."""
+        """Delete the records that a function handled; failed ones come again."""
         failed = {failure["itemIdentifier"] for failure in answer["batchItemFailures"]}
         entries = [
             {"Id": str(n), "ReceiptHandle": record["receiptHandle"]}

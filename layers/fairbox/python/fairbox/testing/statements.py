@@ -155,7 +155,7 @@ def _word(parser: Parser, word: str) -> None:
 
 
 def batch_execute_statement(engine: Engine, request: Request) -> Response:
-    """BatchExecuteStatement: a response for each statement, an ``Error`` in those that failed."""
+    """BatchExecuteStatement: a response for each statement, with an ``Error`` if it failed."""
     statements = request["Statements"]
     if not 1 <= len(statements) <= MAX_STATEMENTS:
         raise invalid(

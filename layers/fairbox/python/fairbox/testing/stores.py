@@ -1,4 +1,4 @@
-"""Rows by partition, sorted within it: what a table and each of its indexes keep."""
+"""Rows by partition, sorted within it: the store of a table and of each of its indexes."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class Stream:
         return [self._record(change) for change in self._changes[start:end]]
 
     def trim(self, through_sequence: str) -> int:
-        """Forget what is no younger than `through_sequence`; how many records that were."""
+        """Forget the records up to `through_sequence`; return their number."""
         count = self._behind(through_sequence)
         del self._changes[:count]
         return count

@@ -129,7 +129,7 @@ def _decided(
 
 
 def _canonical(value: Any) -> str:
-    """A text that is the same for equal requests, whatever the order of their parameters."""
+    """A text that is the same for equal requests, in any order of their parameters."""
     if isinstance(value, dict):
         parts = ",".join(f"{key!r}:{_canonical(value[key])}" for key in sorted(value))
         return f"{{{parts}}}"

@@ -65,8 +65,8 @@ def index_entry(
 def index_write_units(old: Item | None, new: Item | None, key_names: Collection[str]) -> int:
     """Write units of one index for one write of the table, from its entry before and after.
 
-    Entering, leaving and a change of what is projected cost one write, a change of the index key
-    two, an untouched entry nothing.
+    Entering, leaving and a change of a projected attribute cost one write, a change of the index
+    key two, an untouched entry nothing.
     """
     if old is None:
         return 0 if new is None else write_units(item_size(new))

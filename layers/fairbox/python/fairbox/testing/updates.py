@@ -58,7 +58,7 @@ class Update:
     typed: tuple[tuple[str, str, str], ...]
 
     def check_operands(self, values: Values) -> None:
-        """Refuse operands that the service refuses whatever the item."""
+        """Refuse operands that the service refuses for every item."""
         for operator, wanted, ref in self.typed:
             if wanted not in values[ref]:
                 raise ExpressionError(
@@ -103,7 +103,7 @@ class Update:
         return new
 
     def touched(self, item: Item) -> Item:
-        """A copy of what the paths of this update name in `item`."""
+        """A copy of the attributes of `item` that the paths of this update name."""
         return Projection(self.paths, self.names).keep(item)
 
 

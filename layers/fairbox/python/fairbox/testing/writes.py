@@ -145,7 +145,7 @@ def delete_item(engine: Engine, request: Request) -> Response:
 
 
 def expire(engine: Engine, table_name: str) -> int:
-    """Delete what the table's time to live says is over, free of charge; how many items."""
+    """Delete items past the table's time to live, free of charge; return how many."""
     table = engine.table(table_name)
     if table.ttl_attribute is None:
         return 0

@@ -70,10 +70,9 @@ class Cycles(Generic[D, T]):
         self._ready.pop(destination, None)
 
     def cycle(self) -> Iterator[tuple[D, list[T]]]:
-        """Yield one call for each ready destination, those that waited longest first.
+        """Yield one call for each ready destination, the longest waiting first.
 
-        A destination that was given as much as it may have in flight gets no other call before
-        `answered`.
+        A destination at its limit in flight gets no other call before `answered`.
         """
         ready = list(self._ready)
         self._ready = dict.fromkeys(ready)  # to walk a dict that was large once takes long for ever
@@ -97,7 +96,7 @@ class Cycles(Generic[D, T]):
                 yield destination, call
 
     def answered(self, destination: D, messages: int | None = None) -> None:
-        """Let a destination have calls again: a call of so many messages is settled; None: all."""
+        """Settle a call of so many messages (None: all): its destination may have calls again."""
         left = 0 if messages is None else self._unanswered.get(destination, 0) - messages
         if left > 0:
             self._unanswered[destination] = left
@@ -114,7 +113,7 @@ class Cycles(Generic[D, T]):
         return not self._busy(destination)
 
     def _room(self, destination: D) -> Limits:
-        """Return the limits of a destination's next call: no more than it may have in flight."""
+        """Return the limits of a destination's next call: at most its room in flight."""
         limits, most = self._limits(destination), self._in_flight(destination)
         if most is None:
             return limits

@@ -5,8 +5,8 @@ round credits all waiters with a quantum times their weight, and they send when 
 *deficit*, covers their next message (Shreedhar and Varghese, 1996). A quantum of one kilobyte lets
 small messages alternate one by one, but a message of 256 KiB would wait for 256 rounds. So a waiter
 that cannot send yet is put down for the round in which it can, and rounds without waiters are
-skipped. A turn costs O(log r), where r is the number of different rounds that are waited for,
-whatever the number of waiters.
+skipped. For any number of waiters, a turn costs O(log r), where r is the number of different rounds
+that are waited for.
 """
 
 from __future__ import annotations
@@ -179,9 +179,9 @@ class _Call(Generic[T]):
 
     Attributes:
         items: its content.
-        keys: of its content.
+        keys: the keys of its content.
         gone: the number of works in it or skipped.
-        full: it has no more room.
+        full: it has no room left.
     """
 
     def __init__(
@@ -310,8 +310,8 @@ class _Account:
 class DeficitRoundRobin(Generic[K]):
     """The order of waiters.
 
-    In one round those that were put back come first, then those that had a turn and have more, then
-    newcomers: each goes to the end of its round, and to the beginning if it is put back.
+    In one round, waiters that were put back come first, then waiters with more work after a turn,
+    then newcomers. Each goes to the end of its round, or to the beginning if it is put back.
     """
 
     def __init__(self) -> None:

@@ -1,8 +1,8 @@
-"""Expiry: removes what pulled topics have kept longer than their `message_retention`.
+"""Expiry: removes messages that pulled topics have kept beyond their `message_retention`.
 
-The sweep hands over the shards whose check is due. A message is marked where it is as it was read,
-then deleted; the next run deletes what a crash left marked. On ordered topics the mark is one
-transaction with the shard's row, in which claims lie.
+The sweep hands over the shards whose check is due. A message is marked if it is unchanged since it
+was read, then deleted; the next run deletes messages that a crash left marked. On ordered topics
+the mark is one transaction with the shard's row, which holds the claims.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Expiry:
         self._run = run
 
     def run(self, rows: Sequence[ShardRow], *, deadline: float) -> ExpiryReport:
-        """Remove what has expired in these shards, until the deadline (seconds since 1970)."""
+        """Remove expired messages of these shards until the deadline (seconds since 1970)."""
         report = ExpiryReport()
         lines = _Lines(rows, random.Random(int(self._clock.now())))  # noqa: S311 - no secret
 
@@ -240,7 +240,7 @@ class Expiry:
 
 
 def _without(row: KeyClaims, messages: Sequence[StoredMessage], now: int) -> KeyClaims:
-    """Return a row without what it says of messages: the next of each key may be received."""
+    """Return a row that forgets these messages: the next one of each key may be received."""
     for stored in messages:
         entry = row.entry(stored.ref.id)
         if entry is not None:

@@ -2,8 +2,8 @@
 
 A recount reads the keys of a shard's lanes while messages come and go, and marking keeps the keys
 that change meanwhile. Then an item passes through each lane: once marking has met it in the stream,
-the kept changes reach beyond all that was read. What was read, corrected by the newest state of
-each key that changed, is then the content of the lane at the row's sequence number. This is a fuzzy
+the kept changes reach beyond all that was read. The keys read, corrected by the newest state of
+each changed key, are then the content of the lane at the row's sequence number. This is a fuzzy
 snapshot with a log of changes, as databases take their checkpoints; decision 0012 has the proof.
 """
 
@@ -71,7 +71,7 @@ class Recounts:
         self._next_id = next_id
 
     def run(self, *, deadline: float) -> RecountReport:
-        """Begin, go on with, and end what can be, until the deadline (seconds since 1970).
+        """Begin, continue and end recounts until the deadline (seconds since 1970).
 
         A shard whose recount fails is logged, stays, and stops no other.
 

@@ -95,14 +95,14 @@ class RepairReport:
         unreadable: items buried as they are.
         newer: items and given-up batches that only a newer release can read: they stay.
         failed: given-up batches that could not be read or replayed: they stay.
-        kept: given-up batches that stay, for whatever reason.
+        kept: given-up batches that stay, for any reason.
         kept_hours: age of the oldest of them, in hours.
         flagged: overdue shards that no row showed.
         recounted: shard rows whose counts were wrong, and are corrected.
         doubtful: shards whose counts are in doubt, and will be known in the next run.
         complete: whether the scan came to its end.
         unfinished: marked messages that could not be finished; the next run tries again.
-        closed: old epochs that were found empty, and take no messages any more.
+        closed: old epochs that were found empty, and no longer take messages.
         retired: closed epochs that left the list.
         relocated: messages of epochs that no list has, moved to shards that everybody reads.
         orphans: shards of deleted or unknown topics that still hold messages, a hundred at most, as
@@ -210,7 +210,7 @@ class Repair:
 
         Half of the time at most goes to given-up batches, and to recounts before the scan. Recounts
         that wait for marking are looked at again during the scan and, once it is complete, for a
-        minute at most. What fails does not stop the rest.
+        minute at most. A failure does not stop the rest.
 
         Args:
             deadline: seconds since 1970.
@@ -310,7 +310,7 @@ class Repair:
         """Mark a batch and enqueue visits: both may be repeated, whichever function gave it up.
 
         The row cannot say whether a record that marking had gone past was counted. And if marking
-        has not come so far yet, which the relay's batches show, it passes by what lies before.
+        has not come so far yet, which the relay's batches show, it passes by the records before.
         """
         marked = MarkReport()
         try:
@@ -483,7 +483,7 @@ class Repair:
         )
 
     def _flag(self, seen: Mapping[Shard, _ScannedShard], report: RepairReport) -> None:
-        """Let the sweep check overdue shards of pushed topics that no row shows."""
+        """Make the sweep check overdue shards of pushed topics that no row shows."""
         now = milliseconds(self._clock)
         for shard, state in seen.items():
             if state.newer:
@@ -505,11 +505,11 @@ class Repair:
     def _compare(
         self, seen: Mapping[Shard, _ScannedShard], before: Mapping[str, int]
     ) -> dict[str, int]:
-        """Put counts in doubt that differ from what the scan found; return what may be wrong.
+        """Put counts in doubt that differ from the scan's; return the suspects.
 
         The scan trails the table, and a row trails the stream, so that a busy shard differs for a
-        while. In doubt is what has not changed since the scan met the row, what differs as it did
-        when its lane was read the last time, and what is negative. The recount tells.
+        while. A count is in doubt if it differs and has not changed since the scan met the row, if
+        it differs as it did when its lane was last read, or if it is negative. The recount decides.
         """
         suspects = dict(before)
         doubtful: list[Shard] = []
@@ -580,7 +580,7 @@ def _passed(stored: StoredMessage, name: str, deferred: DeferredKeys | None) -> 
 
 
 def _end_lane(lane: LanePart, seen: dict[Shard, _ScannedShard]) -> LanePart:
-    """Note what lies in a lane that was read to its end."""
+    """Note the content of a lane that was read to its end."""
     with suppress(Unreadable):
         name, topic, epoch, number = parse_lane_pk(lane.key)
         if name != "dead":

@@ -73,10 +73,10 @@ class SweepReport:
 class Sweep:
     """Enqueues visits of overdue shards.
 
-    An idle sweep costs eight queries of the index (4 RRU), whatever the number of topics; each
-    listed shard costs half a unit for its head. It writes nothing. Topics take turns, from a shard
-    chosen by chance, and a run begins with what the runs before did not reach; a process that
-    begins anew does not know these, and checks some shards twice before others.
+    An idle sweep costs eight queries of the index (4 RRU), for any number of topics; each listed
+    shard costs half a unit for its head. It writes nothing. Topics take turns, from a shard chosen
+    by chance, and a run begins with the shards that the runs before did not reach; a new process
+    does not know these, and checks some shards twice before others.
 
     Args:
         tables: the tables.
@@ -151,7 +151,7 @@ class Sweep:
         return report
 
     def _divided(self, rows: Sequence[ShardRow], now: int) -> tuple[list[ShardRow], list[ShardRow]]:
-        """Return the rows of topics that the dispatcher delivers, and of those that expire."""
+        """Return the rows of topics that the dispatcher delivers, and rows with a due expiry."""
         names = sorted({row.topic for row in rows})  # neighbours are read together
         topics = {name: self._tables.topic_cache.get(name) for name in names}
         pushed = [row for row in rows if (topic := topics[row.topic]) and topic.pushed]

@@ -52,7 +52,7 @@ class BlockingLetters:
         it looks like one that was delivered (4 RRU if it was not found).
 
         Args:
-            entries: those that are due.
+            entries: the due entries.
             found: their messages that were read, outstanding ones only.
         """
         names = self._topic.subscription_names

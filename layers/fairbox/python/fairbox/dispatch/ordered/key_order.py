@@ -49,7 +49,7 @@ class KeyOrder:
     Attributes:
         heads: entries of which only the first message may be sent yet.
         lifted: entries whose turn has come: the messages that they held may be sent.
-        quiet: subscriptions that are not ready: whoever probes or resumes them enqueues visits.
+        quiet: subscriptions that are not ready: a probe or a resume enqueues visits.
         uncovered: ids that were not tried for lack of time, or whose outcome could not be written:
             the next visit must read them.
     """
@@ -131,14 +131,14 @@ class KeyOrder:
                     yield deferred
 
     def lift(self, entry: DeferredKey) -> None:
-        """Let the messages that an entry holds be sent."""
+        """Release the messages that an entry holds."""
         slots = self._deferred.get(entry.place, {})
         if slots.get(_slot(entry)) == entry:  # else others hold the key by now
             del slots[_slot(entry)]
         self.lifted.append(entry)
 
     def lift_heads(self) -> None:
-        """Let the followers of the heads be sent, unless `learn` holds them again."""
+        """Release the followers of the heads, unless `learn` holds them again."""
         for entry in self.heads:
             self.lift(entry)
         for entry in self._put_off:

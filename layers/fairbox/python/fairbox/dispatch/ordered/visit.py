@@ -310,7 +310,7 @@ class OrderedVisit:
             limit = min(PAGE, limit * 2)
 
     def _open(self, entries: Sequence[DeferredKey], cursor: str) -> None:
-        """Let the next visit go on with the followers of these, behind `cursor`."""
+        """Make the next visit go on with the followers of these entries, behind `cursor`."""
         self._report.unfinished = True
         self._hold_back(entries, cursor, milliseconds(self._clock))
 

@@ -42,18 +42,18 @@ class _Body:
 
 
 class BodiesInHand:
-    """Fetches offloaded bodies for calls, and lets calls wait while others have too much in hand.
+    """Fetches offloaded bodies for calls, and makes calls wait while others have too much in hand.
 
-    Calls begin in the order in which they asked, but for those that need nothing more. A body stays
+    Calls begin in the order in which they asked, except calls that need nothing more. A body stays
     for the next call until another one needs its place, or the delivery ends.
 
     Args:
-        bodies: where they lie; None: nowhere.
+        bodies: their store; None: there is none.
         clock: gives the time.
         limit: bytes of all calls together.
 
     Attributes:
-        bodies: those in hand, by ref.
+        bodies: the bodies in hand, by ref.
     """
 
     def __init__(self, bodies: BodyStore | None, clock: Clock, limit: int = BYTES_IN_HAND) -> None:

@@ -43,9 +43,9 @@ class Admitted:
 
     Attributes:
         jobs: in the order given.
-        waiting: the others, as (ref, subscription): whoever closes their circuit, or waits for
-            tokens, enqueues visits for them.
-        elsewhere: those of `waiting` that other visits see to.
+        waiting: the others, as (ref, subscription): the process that closes their circuit, or waits
+            for tokens, enqueues visits for them.
+        elsewhere: the part of `waiting` that other visits handle.
         paced: subscriptions with jobs without a token of their rate.
     """
 
@@ -179,7 +179,7 @@ class Gate:
     def answered(
         self, subscription: Subscription, answers: Sequence[tuple[StoredMessage, Outcome]]
     ) -> None:
-        """Take the outcomes of one call: they open circuits, and close those that were probed."""
+        """Take the outcomes of one call: they open circuits, and close probed ones."""
         name = (subscription.topic, subscription.name)
         verdict, decisive = _judge(subscription.name, answers)
         ref = answers[0][0].ref
@@ -307,7 +307,7 @@ class Gate:
     def _leave(
         self, name: Name, before: SubscriptionStatus, outcome: Outcome, ref: MessageRef
     ) -> None:
-        """Pause a subscription whose receiver wants no more."""
+        """Pause a subscription whose receiver no longer wants messages."""
         after = before.paused_by(milliseconds(self._clock), outcome.error)
         if not before.paused and self._write(name, after, before, announce=True):
             self._events.append(CircuitEvent(*name, "gone", outcome.error, ref))

@@ -1,8 +1,8 @@
 """Rates: messages a second that a subscription gets, from all invocations together.
 
 A token bucket, kept in the subscription's row as the time until which it is used up (a generic cell
-rate algorithm). A sender takes as many tokens as it has messages, up to those that there are, by
-one compare-and-set: 1 WRU, at a rate of 100 a second 0.01 a message. The relay leaves such
+rate algorithm). A sender takes as many tokens as it has messages, or all that there are, by one
+compare-and-set: 1 WRU, at a rate of 100 a second 0.01 a message. The relay leaves such
 subscriptions to visits.
 
 A visit whose messages found no token rings for its shard's next turn. A shard that was served

@@ -114,7 +114,7 @@ class Sender:
         self._bodies = BodiesInHand(bodies, clock)
 
     def allowed_in_stream(self, subscription: Subscription) -> bool:
-        """Whether the relay may call the subscription: fast by kind, and fast of late.
+        """Whether the relay may call the subscription: fast by kind, and recently fast.
 
         A subscription with a limit in flight or a rate is not allowed: only visits, which take
         turns, can keep to it.
@@ -129,8 +129,8 @@ class Sender:
     def apart(self, subscription: Subscription) -> bool:
         """Whether a shared visit leaves the subscription to visits apart.
 
-        It does if the line was slow of late, or may be, while this process has no time to find
-        out; and if it has a limit in flight, because only visits apart have groups to keep to it.
+        It does if the line was recently slow, or may be slow while this process has no time to find
+        out. It also does if it has a limit in flight: only visits apart have groups to keep to it.
         """
         if subscription.max_in_flight is not None:
             return True
@@ -157,7 +157,7 @@ class Sender:
             deadline: no call begins after this time (seconds since 1970).
             timeout: seconds that one call may take, where the subscription does not say less.
             from_stream: a line that turns out to be slow gets no further call.
-            shared: so it is here, at a fifth of the duration. And once a line has no more work, the
+            shared: so it is here, at a fifth of the duration. And once a line has no work left, the
                 others go on for half a second. The jobs of these lines are handed over.
             apart: the delivery is a visit apart, one of its subscription's groups.
             more: gives further jobs of the same line, as soon as it has room for them.
@@ -334,7 +334,7 @@ class _Sending:
         return not stopped and all(map(self.cycles.has_room, self.destinations))
 
     def _limit(self, line: str, job: Job) -> None:
-        """Bound what the job's line may have in flight."""
+        """Bound the messages that the job's line may have in flight."""
         limits, subscription = self._limits[line], job.subscription
         most = self._readiness.in_flight_limit(subscription, ordered=job.in_order)
         if job.in_order:
@@ -462,7 +462,7 @@ def run_sequentially(begin: Begin) -> None:
 
 
 def run_concurrently(begin: Begin) -> None:
-    """Make calls in threads until there are no more.
+    """Make calls in threads until there are none left.
 
     Sixteen begin together. A call that takes over 0.1 s gives its slot to another, up to 128 calls,
     so that slow destinations do not delay fast ones.

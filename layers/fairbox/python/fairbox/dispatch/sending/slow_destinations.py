@@ -1,4 +1,4 @@
-"""The lines that this process has seen to be slow: those who must not wait leave them alone."""
+"""The lines that this process has seen to be slow: callers that must not wait avoid them."""
 
 from __future__ import annotations
 

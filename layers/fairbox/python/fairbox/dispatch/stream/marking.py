@@ -161,8 +161,8 @@ class Marking:
     ) -> MarkReport:
         """Mark records as Lambda hands them over; any part of it may be repeated.
 
-        Counts come first, so that nothing that fails behind them makes the index late. The archive
-        comes last but for the bodies, which are not needed any more.
+        Counts come first, so that no later failure makes the index late. The archive comes last,
+        except for the bodies, which are no longer needed.
 
         Args:
             records: in the order of the stream.
@@ -211,7 +211,7 @@ class Marking:
             self._expire(work, deadline)
 
     def _expire(self, work: _Work, deadline: float) -> None:
-        """Let the bodies expire; the records of those that do not in time are set aside."""
+        """Make the bodies expire; set aside the records of bodies that do not expire in time."""
 
         def expire(offloaded: Offloaded, record: Mapping[str, Any]) -> None:
             try:
@@ -225,7 +225,7 @@ class Marking:
         self._run([partial(expire, *body) for body in work.bodies])
 
     def _set_aside(self, work: _Work, report: MarkReport) -> None:
-        """Keep what cannot be handled, and ask for recounts of its shards."""
+        """Keep the records that cannot be handled, and ask for recounts of their shards."""
         doubt(self._tables, work.doubtful, milliseconds(self._clock))
         for reason, aside in work.aside.items():
             if self._aside is None:
@@ -299,9 +299,9 @@ class Marking:
     def _take_by_key(
         self, record: Mapping[str, Any], work: _Work, error: Exception | None = None
     ) -> None:
-        """Count a record by its key, whatever its images hold; with an error, set it aside.
+        """Count a record by its key, not by its images; with an error, set it aside.
 
-        Without one, the relay or a visit buries the item.
+        Without an error, the relay or a visit buries the item.
         """
         if error is not None:
             work.put_aside(record, error)
@@ -366,7 +366,7 @@ class Marking:
         raise Unavailable("update_item", f"{len(waiting)} shard rows are changed by others")
 
     def _rows(self, shards: Collection[Shard], work: _Work) -> dict[Shard, ShardRow]:
-        """Return the rows of shards; those that this release cannot read are put in doubt."""
+        """Return the rows of shards; rows that this release cannot read are put in doubt."""
         try:
             found = self._tables.rows.get_many(list(shards))
         except Unreadable:
@@ -421,7 +421,7 @@ class Marking:
         return False, topic.kept_ms
 
     def _log(self, row: ShardRow, fresh: Sequence[LaneChange]) -> None:
-        """Keep for a recount what changes, before the row says that it was counted."""
+        """Keep changes for a recount, before the row says that they were counted."""
         for lane in LANES:
             mine = [c for c in fresh if c.lane == lane]
             present = {digest(c.key): c.delta > 0 for c in mine if c.delta}
