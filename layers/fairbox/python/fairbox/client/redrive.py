@@ -216,16 +216,16 @@ class DeadLetterRedrive(OutboxPart):
         if not content.given:
             return Redrives(self.tables).put_back(letter)
 
-        item, stored = content.edit(letter, self._context.tables.bodies, self.tables.calls.rng)
+        item, stored = content.edit(letter, self.tables.bodies, self.tables.calls.rng)
         back = False
         try:
             back = Redrives(self.tables).put_back(letter, item) == "inserted"
         finally:
             # of the old and the new body, the one that no item names is to go
             unused = stored if not back else letter.offloaded if content.body is not None else None
-            if unused is not None and self._context.tables.bodies is not None:
+            if unused is not None and self.tables.bodies is not None:
                 with suppress(FairboxError):  # the body stays unused, and harms nobody
-                    self._context.tables.bodies.expire(unused.bucket, unused.key)
+                    self.tables.bodies.expire(unused.bucket, unused.key)
 
         return "inserted" if back else "gone"
 

@@ -1,4 +1,4 @@
-"""The busiest topics, whose figures are written as metrics by topic.
+"""The busiest topics, whose figures are written as metrics by topic (row `!` of `config`).
 
 CloudWatch bills a metric for each hour in which it is written. So the list is made once an hour,
 and within the hour it only grows, up to a bound: that bounds the metrics of an hour.

@@ -1,4 +1,10 @@
-"""The status of subscriptions in their rows: circuits and pauses to models and back."""
+"""The status of subscriptions in their rows: read, changed by compare-and-set, announced.
+
+A change that others must not miss (a circuit opens, a pause begins or ends) counts the
+announcements up in its own transaction and names its topic. They stand in the row that every
+invocation of a dispatcher reads anyway, so that only a process with a copy of this topic reads it
+again (2 WRU for a change, 4 with its announcement; nothing while nothing changes).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Dead letters: lane `dead`, in the deliveries table."""
+"""Lane `dead`, in the deliveries table: dead letters with their reason and history.
+
+An item that was buried as unreadable stays raw.
+"""
 
 from __future__ import annotations
 
@@ -42,6 +45,8 @@ if TYPE_CHECKING:
     from fairbox.tables.calls import Calls
     from fairbox.tables.keys import Item
     from fairbox.tables.stored_messages import StoredMessage
+
+_MAX_RAW: Final = 300_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,9 +170,6 @@ def purged_item(letter: StoredMessage, reason: str) -> Item:
         GONE: {"S": "purged"},
         REASON: {"S": reason},
     }
-
-
-_MAX_RAW: Final = 300_000
 
 
 class DeadLane:

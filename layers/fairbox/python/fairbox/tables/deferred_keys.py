@@ -1,4 +1,8 @@
-"""Deferred keys of an ordered shard: those whose first message was not taken."""
+"""Deferred keys of an ordered shard: keys whose first message was not taken.
+
+They are packed into the shard's row, 37 bytes an entry, and changed by compare-and-set. Twenty
+entries stay within the write unit that the row costs anyway; 64 cost three.
+"""
 
 from __future__ import annotations
 
@@ -33,6 +37,12 @@ MAX_BLOCKED: Final = 48  # so that others of the shard can still be held
 NAME_BYTES: Final = 4
 EVERY_KEY: Final = bytes(KEY_BYTES)
 _NAME_DOMAIN: Final = b"fairbox/subscription\0"
+_FORMAT: Final = 1
+_HEAD: Final = struct.Struct(f">B{NAME_BYTES}s16sQ")
+_ENTRY: Final = struct.Struct(f">{NAME_BYTES}s{KEY_BYTES}s16sBQ")
+_STATES: Final[tuple[DeferredState, ...]] = ("waiting", "open", "blocked")
+_NOWHERE: Final = bytes(16)
+_ATTRIBUTES: Final = (HOLDS,)
 
 
 def name_digest(subscription: str) -> bytes:
@@ -129,13 +139,6 @@ def ordered(entries: Iterable[DeferredKey]) -> tuple[DeferredKey, ...]:
     return tuple(sorted(kept, key=lambda e: (e.id, e.subscription, e.key)))
 
 
-_FORMAT: Final = 1
-_HEAD: Final = struct.Struct(f">B{NAME_BYTES}s16sQ")
-_ENTRY: Final = struct.Struct(f">{NAME_BYTES}s{KEY_BYTES}s16sBQ")
-_STATES: Final[tuple[DeferredState, ...]] = ("waiting", "open", "blocked")
-_NOWHERE: Final = bytes(16)
-
-
 def deferred_values(keys: DeferredKeys) -> dict[str, Any]:
     """Return the attributes of a shard row that hold its deferred keys; none for empty values."""
     values: dict[str, Any] = {ROW_VERSION: number(keys.version)}
@@ -183,9 +186,6 @@ def _read(version: int, packed: bytes) -> DeferredKeys:
 def _pack(entry: DeferredKey) -> bytes:
     first = uuid.UUID(entry.id).bytes
     return _ENTRY.pack(entry.subscription, entry.key, first, _STATES.index(entry.state), entry.due)
-
-
-_ATTRIBUTES: Final = (HOLDS,)
 
 
 class DeferredKeyTable:

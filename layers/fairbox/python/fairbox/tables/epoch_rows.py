@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from fairbox.errors import Unavailable
 from fairbox.tables.hints import hint_keys
 from fairbox.tables.keys import shard_key
 
@@ -48,6 +47,4 @@ class EpochTable:
         shards = range(epoch.shards)
         keys = [shard_key(topic, epoch.number, shard) for shard in shards]
         keys += hint_keys(topic, epoch.number, epoch.shards)
-        left = self._tables.lanes.delete(keys)
-        if left:
-            raise Unavailable("batch_write_item", f"{len(left)} rows were not deleted")
+        self._tables.lanes.delete_keys(keys)

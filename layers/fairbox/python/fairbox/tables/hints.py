@@ -1,4 +1,7 @@
-"""Hint rows: where receives begin in each of sixteen shards, and the times of the next checks."""
+"""Hint rows: where receives begin in each of sixteen shards, and the times of the next checks.
+
+A hint is written if it is unchanged since it was read.
+"""
 
 from __future__ import annotations
 
@@ -34,6 +37,9 @@ RECEIVES_CHECK_MS: Final = 60_000
 
 MAX_CHECK_AHEAD_MS: Final = 120_000
 """A minute, and what clocks may be apart."""
+SHARDS_A_ROW: Final = 16
+_TIME_BYTES: Final = 6
+_TRIES: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +74,6 @@ class Hint:
     def scan_due(self, now: int) -> bool:
         """Whether to scan from the head at a time (ms), at most a minute after the last scan."""
         return not now < self.scan_at <= now + MAX_CHECK_AHEAD_MS
-
-
-SHARDS_A_ROW: Final = 16
-_TIME_BYTES: Final = 6
 
 
 def group_of(shard: int) -> int:
@@ -152,9 +154,6 @@ def _unpacked(hint: Hint, packed: bytes) -> Hint:
 
 def _time(milliseconds: int) -> bytes:
     return milliseconds.to_bytes(_TIME_BYTES)
-
-
-_TRIES: Final = 4
 
 
 @dataclass(frozen=True, slots=True)

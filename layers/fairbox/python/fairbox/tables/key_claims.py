@@ -1,4 +1,10 @@
-"""Claims of keys: a consumer holds the first messages of a key of an ordered shard until done."""
+"""Claims of keys: a consumer holds the first messages of a key of an ordered shard until done.
+
+They are packed into the shard's row and changed by compare-and-set. Counts and the next check in
+the same row belong to other writers, who change them under conditions of their own. Entries lie in
+groups of one state, end, count and token, and an id leaves out the part that it has in common with
+the one before: some 25 bytes an entry.
+"""
 
 from __future__ import annotations
 
@@ -37,6 +43,16 @@ MAX_ENTRIES: Final = 1_024
 MAX_IDS: Final = 2_048  # of messages in flight on a shard
 KEY_BYTES: Final = 8
 _DOMAIN: Final = b"fairbox/held\0"
+_FORMAT: Final = 2
+_ID_BYTES: Final = 16
+_STATES: Final[tuple[ClaimState, ...]] = ("claimed", "waiting", "acked")
+_MAX_COUNT: Final = 0xFFFF
+_ASIDE: Final = struct.Struct(">IQ8sI")
+_GROUP: Final = struct.Struct(f">BQHH{TOKEN_BYTES - 1}s")  # state, until, count, entries, token
+_MEMBER: Final = struct.Struct(f">{KEY_BYTES}sBB")  # key, last byte of the token, what follows
+_FAILURE: Final = struct.Struct(">QH")
+_FOLLOWER, _RUN, _ACKED, _FAILED = 1, 2, 4, 8
+_ATTRIBUTES = (HELD, HELD_AFTER, HELD_SINCE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,18 +324,6 @@ def key_digest(stored: StoredMessage) -> bytes:
     return hashlib.sha256(_DOMAIN + text.encode()).digest()[:KEY_BYTES]
 
 
-_FORMAT: Final = 2
-_ID_BYTES: Final = 16
-_STATES: Final[tuple[ClaimState, ...]] = ("claimed", "waiting", "acked")
-_MAX_COUNT: Final = 0xFFFF
-
-_ASIDE: Final = struct.Struct(">IQ8sI")
-_GROUP: Final = struct.Struct(f">BQHH{TOKEN_BYTES - 1}s")  # state, until, count, entries, token
-_MEMBER: Final = struct.Struct(f">{KEY_BYTES}sBB")  # key, last byte of the token, what follows
-_FAILURE: Final = struct.Struct(">QH")
-_FOLLOWER, _RUN, _ACKED, _FAILED = 1, 2, 4, 8
-
-
 def claim_values(row: KeyClaims) -> dict[str, Any]:
     """Return the attributes of a shard row that hold its claims, without empty ones.
 
@@ -475,9 +479,6 @@ class _Reader:
         self._at += _ID_BYTES - same
         self._last = self._last[:same] + rest
         return str(uuid.UUID(bytes=self._last))
-
-
-_ATTRIBUTES = (HELD, HELD_AFTER, HELD_SINCE)
 
 
 class KeyClaimTable:

@@ -1,6 +1,7 @@
-"""Items of waiting keys that an ordered shard's row does not list (deliveries table).
+"""Waiting keys that the row of an ordered shard does not list (deliveries table).
 
-A key has two items: one by its digest, with its entry, and one by the time when it is due.
+A key is in the row or here, never in both: it moves in one transaction with the row. Here it has
+two items: one by its digest, with its entry, and one by the time when it is due.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 FOLLOWER: Final = "fo"  # B, of a waiting key: the UUID of its first message that was passed
 
 _KEPT_SECONDS: Final = 366 * 86_400  # behind its time; a purge leaves items behind
+Time = tuple[int, bytes]
+_TIMES: Final = "t#"
+_NO_OLDER: Final = "attribute_exists(#h) AND (attribute_not_exists(#f) OR #f > :f)"
 
 
 def aside_item(shard: tuple[str, int, int], name: bytes, entry: KeyClaim) -> Item:
@@ -78,11 +82,6 @@ def read_aside_due(item: Mapping[str, Any]) -> tuple[int, bytes]:
         return int(until), bytes.fromhex(digest)
     except (LookupError, ValueError, TypeError, AttributeError) as error:
         raise Unreadable(key_text(item), f"{type(error).__name__}: {error}") from error
-
-
-Time = tuple[int, bytes]
-_TIMES: Final = "t#"
-_NO_OLDER: Final = "attribute_exists(#h) AND (attribute_not_exists(#f) OR #f > :f)"
 
 
 class KeysAsideTable:

@@ -137,7 +137,7 @@ class Lanes:
         """Delete items, 25 a call; as `delete_messages`."""
         left = self.delete(keys)
         if left:
-            raise Unavailable("batch_write_item", f"{len(left)} messages were not deleted")
+            raise Unavailable("batch_write_item", f"{len(left)} items were not deleted")
 
     def mark_gone(self, ref: MessageRef, gone: Gone, reason: str) -> Item | None:
         """Mark an outstanding message as leaving undelivered.

@@ -1,4 +1,7 @@
-"""The ledger in the deliveries table: which subscription took which message, and when."""
+"""The ledger in the deliveries table: who took which message, and when.
+
+A row packs up to 400 deliveries, at some 24 bytes each.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +33,16 @@ LEDGER_DAY: Final = "y"  # S, UTC day, "#", 0 to 7: hash key of DeliveredAllTopi
 LEDGER_TIME: Final = "w"  # N, ms: range key of DeliveredAllTopics
 LEDGER_PACKED: Final = "b"  # B, the deliveries of a ledger row
 LEDGER_COUNT: Final = "c"  # N, how many they are
+MAX_PER_ROW: Final = 400
+SHARED: Final = "*"  # stands for the topic in the key of a row that several small topics share
+SPAN_MS: Final = 300_000  # no row covers more time than this, so that a range read can be bounded
+DAY_PARTS: Final = 8
+"""Hash keys a day: each takes 1,000 rows a second."""
+_FORMAT: Final = 1
+SAMPLE_ROWS: Final = 1000
+"""Ledger rows of a sample of deliveries; they hold 400 deliveries and 10 KB each at most."""
+_DAY_MS = 86_400_000
+_PAGE: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +75,6 @@ class Delivery:
     def added_at(self) -> int:
         """The id's time in milliseconds since 1970 UTC."""
         return time_of(self.id)
-
-
-MAX_PER_ROW: Final = 400
-SHARED: Final = "*"  # stands for the topic in the key of a row that several small topics share
-SPAN_MS: Final = 300_000  # no row covers more time than this, so that a range read can be bounded
-DAY_PARTS: Final = 8
-"""Hash keys a day: each takes 1,000 rows a second."""
-_FORMAT: Final = 1
 
 
 def ledger_pk(topic: str) -> str:
@@ -218,12 +223,6 @@ def read_ledger(item: Mapping[str, Any]) -> Iterator[Delivery]:
         raise Unreadable(key_text(item), f"{type(error).__name__}: {error}") from error
 
     yield from rows
-
-
-SAMPLE_ROWS: Final = 1000
-"""Ledger rows of a sample of deliveries; they hold 400 deliveries and 10 KB each at most."""
-_DAY_MS = 86_400_000
-_PAGE: Final = 100
 
 
 class Ledger:

@@ -1,4 +1,7 @@
-"""Recounts of shards: how far one is."""
+"""Recounts of shards: asked for by marking and repair, carried out by repair.
+
+An item has the state of a recount; others gather the keys of its shard.
+"""
 
 from __future__ import annotations
 
@@ -28,6 +31,15 @@ RECOUNT_MARKS: Final = "b"  # B, keys that were read, or that changed: a mark of
 
 Part = Literal["ready", "later", "dead"]
 PARTS: Final[tuple[Part, ...]] = ("ready", "later", "dead")
+RECOUNTS: Final = "recount"
+_DIGEST_BYTES: Final = 8
+_CELL: Final = 1 + _DIGEST_BYTES
+_KINDS: Final = {("present", True): b"+", ("present", False): b"-"} | {
+    ("dead", True): b"d",
+    ("dead", False): b"a",
+}
+_MEANINGS: Final = {kind: meaning for meaning, kind in _KINDS.items()}
+_PAGE_LIMIT = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,16 +83,6 @@ class LaneMarks:
 
     present: Mapping[bytes, bool] = field(default_factory=dict)
     dead: Mapping[bytes, bool] = field(default_factory=dict)
-
-
-RECOUNTS: Final = "recount"
-_DIGEST_BYTES: Final = 8
-_CELL: Final = 1 + _DIGEST_BYTES
-_KINDS: Final = {("present", True): b"+", ("present", False): b"-"} | {
-    ("dead", True): b"d",
-    ("dead", False): b"a",
-}
-_MEANINGS: Final = {kind: meaning for meaning, kind in _KINDS.items()}
 
 
 def digest(text: str) -> bytes:
@@ -202,9 +204,6 @@ def fence_item(place: tuple[str, int, int], lane: Part, message_id: str, now: in
 def fence_sk(lane: Part, message_id: str, now: int) -> str:
     """Return the sort key of that item."""
     return message_sk(message_id, now if lane == "later" else None, lane)
-
-
-_PAGE_LIMIT = 5_000
 
 
 class RecountTable:

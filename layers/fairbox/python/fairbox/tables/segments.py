@@ -1,8 +1,8 @@
-"""Segments: stretches of a lane that receives have passed, each to be read again at a time. Pure.
+"""Segments: stretches of a lane that receives have passed, each to be read again at a time.
 
 A receive begins behind messages that are held. For each stretch that it passes it files a segment,
-so that the message of a crashed consumer is found when its claim ends, not when all that is held
-before it has been read.
+so that the message of a crashed consumer is found when its claim ends, not when all held messages
+before it have been read. The key of a segment's row says all, and rows expire by themselves.
 """
 
 from __future__ import annotations
@@ -29,6 +29,10 @@ TOGETHER_MS: Final = 1_000
 """Claims that end within this time are read again together, when the last of them ends."""
 MOST: Final = 8
 """Segments of one stretch: each costs a write unit."""
+_KEPT_SECONDS: Final = 86_400
+_BETWEEN: Final = "/"
+_NEAR_MS: Final = 200
+_PAGE: Final = 60
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -105,11 +109,6 @@ def joined(segments: Iterable[Segment]) -> list[Segment]:
     return whole
 
 
-_KEPT_SECONDS: Final = 86_400
-_BETWEEN: Final = "/"
-_NEAR_MS: Final = 200
-
-
 def segment_item(shard: tuple[str, int, int], segment: Segment) -> Item:
     """Return the row of a segment; equal segments have one row."""
     sk = _BETWEEN.join((due_sk(segment.end), segment.after, segment.last))
@@ -158,9 +157,6 @@ def read_segment(item: Mapping[str, Any]) -> Segment:
         return Segment(int(end), after, last)
     except (LookupError, ValueError, TypeError, AttributeError) as error:
         raise Unreadable(key_text(item), f"{type(error).__name__}: {error}") from error
-
-
-_PAGE: Final = 60
 
 
 class SegmentRows:

@@ -43,6 +43,16 @@ PROJECTED_COUNTS: Final = (READY_COUNT, LATER_COUNT, READY_DEATHS, LATER_DEATHS,
 
 NEVER_MS: Final = 253_402_300_799_000
 """The next check of a shard that holds dead letters only, so that it is listed: 9999-12-31."""
+BUCKETS: Final = tuple("01234567")
+"""A hash key takes 1,000 WRU/s: 10,000 shards that are counted each 20 s write twice as many."""
+# what writers of a row other than the one at work change
+_WATCHED: Final = (
+    READY_SEQUENCE,
+    LATER_SEQUENCE,
+    LOOK_AT,
+    PURGED_DEAD,
+    RECOUNT,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +118,6 @@ class ShardRow:
     def zero(self) -> bool:
         """Whether it counts nothing at all."""
         return (self.ready, self.later, self.dead) == (0, 0, 0)
-
-
-BUCKETS: Final = tuple("01234567")
-"""A hash key takes 1,000 WRU/s: 10,000 shards that are counted each 20 s write twice as many."""
 
 
 def bucket(topic: str, epoch: int, shard: int) -> str:
@@ -191,16 +197,6 @@ def is_shard_row(item: Mapping[str, Any]) -> bool:
     """Whether an item of the outbox is a shard row."""
     pk = str(item.get(PK, {}).get("S", ""))
     return pk.startswith("ready#") and item.get(SK) == {"S": HEAD}
-
-
-# what writers of a row other than the one at work change
-_WATCHED: Final = (
-    READY_SEQUENCE,
-    LATER_SEQUENCE,
-    LOOK_AT,
-    PURGED_DEAD,
-    RECOUNT,
-)
 
 
 class ShardRows:

@@ -1,6 +1,6 @@
 """Messages as they lie in a lane: the value, its item and back.
 
-Items that were not written here raise `Unreadable`.
+`read_message` raises `Unreadable` for items that these functions did not write.
 """
 
 from __future__ import annotations
@@ -61,6 +61,28 @@ STATE_DEAD: Final = "g"  # BOOL, it died for this subscription
 Gone = Literal["dead", "cancelled", "purged", "expired", "moved"]
 MAX_HISTORY: Final = 10
 """Failures of a subscription that a message keeps."""
+WRITTEN: Final = 1
+"""The version that a message asks of its reader; raised one minor release after readers know it."""
+_FIRST_VERSION: Final = {"N": "1"}
+_CONTENT: Final = (
+    BODY,
+    CODING,
+    OFFLOADED,
+    SIZE,
+    CONTENT_TYPE,
+    HEADERS,
+    EDITS,
+)
+_KNOWN: Final = frozenset(
+    {
+        PK, SK, VERSION, BODY, CODING, OFFLOADED, SIZE,
+        CONTENT_TYPE, HEADERS, PARTITION_KEY, DEDUP_KEY,
+        FAIRNESS_KEY, BATCH_ITEM, DIRECT, PENDING, STATES,
+        GONE, REASON, DUE, REDRIVEN, DIED_AT, RAW,
+        HOLDER, CLAIM_UNTIL, CLAIM_COUNT, CONSUMER, EDITS, MOVED,
+        SKIPPED, EXPIRES_AT,
+    }
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,31 +222,6 @@ _FRESH = SubscriptionState()
 
 Saved = Literal["saved", "absent", "too large"] | StoredMessage
 """The result of a conditional write: the message as it is, if it differs from what was read."""
-
-
-WRITTEN: Final = 1
-"""The version that a message asks of its reader; raised one minor release after readers know it."""
-_FIRST_VERSION: Final = {"N": "1"}
-_CONTENT: Final = (
-    BODY,
-    CODING,
-    OFFLOADED,
-    SIZE,
-    CONTENT_TYPE,
-    HEADERS,
-    EDITS,
-)
-
-_KNOWN: Final = frozenset(
-    {
-        PK, SK, VERSION, BODY, CODING, OFFLOADED, SIZE,
-        CONTENT_TYPE, HEADERS, PARTITION_KEY, DEDUP_KEY,
-        FAIRNESS_KEY, BATCH_ITEM, DIRECT, PENDING, STATES,
-        GONE, REASON, DUE, REDRIVEN, DIED_AT, RAW,
-        HOLDER, CLAIM_UNTIL, CLAIM_COUNT, CONSUMER, EDITS, MOVED,
-        SKIPPED, EXPIRES_AT,
-    }
-)  # fmt: skip
 
 
 def number(value: float) -> dict[str, str]:

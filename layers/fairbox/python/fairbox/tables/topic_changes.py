@@ -1,4 +1,7 @@
-"""The latest changes of topics, by which processes drop the copies that are out of date."""
+"""The latest changes of topics, in a ring of slots of the version row.
+
+By them, processes drop the copies that are out of date.
+"""
 
 from __future__ import annotations
 

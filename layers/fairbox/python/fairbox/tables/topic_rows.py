@@ -1,4 +1,4 @@
-"""Topics and subscriptions: their rows in partition `config`."""
+"""Topics and subscriptions: their rows in partition `config` of the outbox table."""
 
 from __future__ import annotations
 
@@ -95,6 +95,14 @@ OPTIONAL_OF_TOPIC: Final = (
     DELETING,
 )
 """The same of a topic row."""
+PRODUCER_COPY_SECONDS: Final = 30.0
+IN_FORCE_SECONDS: Final = 2.0
+NEAR_ROWS: Final = 20
+"""Rows that are read with a topic: of ordinary topics they are under 4 KB."""
+_TRIES: Final = 8
+_CHANGED: Final = "it is being changed by others: try again"
+_DELETED: Final = "it is being deleted"
+_ONLY_PULLED: Final = "message_retention is for pulled topics: "
 
 
 def topic_item(state: TopicState) -> Item:
@@ -261,16 +269,6 @@ def _topic(name: str, item: Mapping[str, Any], subscribed: _Subscribed) -> Topic
         return TopicState(topic, epochs, subscriptions, version, paused, deleting, statuses, widths)
     except NOT_OURS as error:
         raise Unreadable(key_text(item), f"{type(error).__name__}: {error}") from error
-
-
-PRODUCER_COPY_SECONDS: Final = 30.0
-IN_FORCE_SECONDS: Final = 2.0
-NEAR_ROWS: Final = 20
-"""Rows that are read with a topic: of ordinary topics they are under 4 KB."""
-_TRIES: Final = 8
-_CHANGED: Final = "it is being changed by others: try again"
-_DELETED: Final = "it is being deleted"
-_ONLY_PULLED: Final = "message_retention is for pulled topics: "
 
 
 class TopicTable:

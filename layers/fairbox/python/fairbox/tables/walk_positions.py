@@ -1,11 +1,10 @@
-"""Walk positions: where the next walk of a shard goes on. Pure."""
+"""Walk positions: where the next walk of a shard goes on; one item a shard, beside the hints."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from fairbox.model.messages import OpenLane
 from fairbox.tables.calls import ConditionFailed
 from fairbox.tables.deferred_keys import audience_of
 from fairbox.tables.keys import walk_key
@@ -13,6 +12,7 @@ from fairbox.tables.keys import walk_key
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from fairbox.model.messages import OpenLane
     from fairbox.tables.calls import Calls
 
 # of a row for each shard of a pushed topic, beside its hint rows
@@ -22,6 +22,7 @@ WALK_APART: Final = "wa#"  # S, with a subscription's name behind: its places
 LANES: Final[tuple[OpenLane, ...]] = ("later", "ready")
 END: Final = "~"
 """A place behind every sort key: nothing of the lane is wanted."""
+_BETWEEN: Final = "|"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +95,6 @@ class WalkPosition:
 def audience_text(subscriptions: Iterable[str]) -> str:
     """Return the digest of a set of subscriptions' names, as text."""
     return audience_of(subscriptions).hex()
-
-
-__all__ = ["END", "LANES", "NOWHERE", "OpenLane", "Places", "WalkPosition", "audience_text"]
-
-
-_BETWEEN: Final = "|"
 
 
 def apart_name(subscription: str) -> str:
