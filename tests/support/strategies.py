@@ -10,7 +10,7 @@ from fairbox.model.epochs import Epoch
 from fairbox.model.messages import check_text
 from fairbox.model.topics import Ordering, Partition, TopicState
 from fairbox.tables.deferred_keys import NAME_BYTES, DeferredKey
-from fairbox.tables.key_claims import KEY_BYTES
+from fairbox.tables.keys import KEY_BYTES
 from fairbox.tables.shard_rows import ShardRow
 from fairbox.tables.stored_messages import Failure, StoredMessage, SubscriptionState
 from hypothesis import strategies as st

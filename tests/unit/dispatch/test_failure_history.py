@@ -13,7 +13,7 @@ from fairbox.model.messages import MAX_HEADERS_BYTES
 from fairbox.model.topics import MAX_SUBSCRIPTIONS
 from fairbox.tables.item_size import item_size
 from fairbox.tables.keys import message_key
-from fairbox.tables.message_failures import LEAST_TEXT, bare, fitted
+from fairbox.tables.message_states import LEAST_TEXT, bare, fitted
 from fairbox.tables.stored_messages import Failure, SubscriptionState, read_message, states_value
 from fairbox.testing.application import DELIVERIES, OUTBOX
 from fairbox.testing.memory_tables import MAX_ITEM

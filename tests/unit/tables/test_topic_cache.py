@@ -318,7 +318,7 @@ class TestProducers:
 
 def undo_name(app: App) -> None:
     """Take the name of the latest change away, as another change in its slot would."""
-    changes = app.outbox.tables.topics.changes()
+    changes = app.outbox.tables.topics.changes.read()
     slot = (changes.total - 1) % SLOTS
     app.engine.update_item(
         TableName=OUTBOX,
@@ -352,11 +352,11 @@ class TestVersionRow:
 
     def test_two_writers_that_saw_the_same_count_are_found_missing(self) -> None:
         app = application(2)
-        seen = app.outbox.tables.topics.changes()
+        seen = app.outbox.tables.topics.changes.read()
         for name in ("t000", "t001"):
             update = change_update(OUTBOX, CONFIG_VERSION, name, seen)
             app.engine.transact_write_items(TransactItems=[{"Update": update}])
-        after = app.outbox.tables.topics.changes()
+        after = app.outbox.tables.topics.changes.read()
         assert after.total == seen.total + 2
         assert after.since(seen) is None
 

@@ -8,7 +8,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from fairbox.errors import Unavailable
 from fairbox.model.chunks import chunks
-from fairbox.model.deadline import NO_TIME, out_of_time
+from fairbox.model.clock import NO_TIME, out_of_time
 from fairbox.sdk.service_errors import service_error
 
 if TYPE_CHECKING:

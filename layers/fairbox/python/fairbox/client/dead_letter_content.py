@@ -63,7 +63,7 @@ class Content:
         stored: Offloaded | None = None
         if self.body is None:
             # imported here: the command line, which checks content, gives help without the SDK
-            from fairbox.tables.dead_letters import published_item  # noqa: PLC0415
+            from fairbox.tables.stored_messages import published_item  # noqa: PLC0415
 
             item = published_item(replace(letter, message=changed))
         else:

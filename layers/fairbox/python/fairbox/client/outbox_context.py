@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from fairbox.client.outstanding_limits import OutstandingLimits
 from fairbox.dispatch.ports import Doorbell
 from fairbox.errors import FairboxError, UnknownTopic
-from fairbox.model.clock import milliseconds
-from fairbox.model.deadline import calls_until, check_seconds
+from fairbox.model.clock import calls_until, check_seconds, milliseconds
 from fairbox.tables.message_inserts import MessageInserts
 from fairbox.tables.topic_cache import ProducerTopics
 

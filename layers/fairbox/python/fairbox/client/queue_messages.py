@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from fairbox.client.queue_context import QueuePart
 from fairbox.client.settlement_by_ref import SettlementByRef, given_back, leaving
 from fairbox.errors import FairboxError, InvalidInput, StaleReceipt
-from fairbox.model.deadline import seconds_left
+from fairbox.model.clock import seconds_left
 from fairbox.model.messages import MessageRef
 from fairbox.model.receipts import Receipt, check_consumer
 from fairbox.model.received_messages import Received

@@ -10,7 +10,8 @@ from fairbox.dispatch.tombstones import finish_marked
 from fairbox.errors import MessagesNotFound, Unavailable
 from fairbox.model.messages import MessageRef
 from fairbox.queue.attempts import dying
-from fairbox.tables.key_claims import KeyClaim, key_digest
+from fairbox.tables.key_claims import KeyClaim
+from fairbox.tables.keys import key_digest
 from fairbox.tables.stored_messages import Claim, StoredMessage
 
 if TYPE_CHECKING:

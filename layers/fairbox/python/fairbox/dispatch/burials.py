@@ -12,7 +12,7 @@ from fairbox.tables import message_states
 from fairbox.tables.dead_letters import reason_of
 from fairbox.tables.keys import key_of
 from fairbox.tables.lanes import saved_or_there
-from fairbox.tables.message_failures import bare
+from fairbox.tables.message_states import bare
 from fairbox.tables.stored_messages import read_message
 
 if TYPE_CHECKING:

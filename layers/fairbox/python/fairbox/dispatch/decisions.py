@@ -12,7 +12,7 @@ from fairbox.dispatch.burials import Burials
 from fairbox.errors import BatchBusy, FairboxError
 from fairbox.model.clock import milliseconds
 from fairbox.model.ids import sent_at, time_of
-from fairbox.tables.message_failures import bare, fitted
+from fairbox.tables.message_states import bare, fitted
 from fairbox.tables.stored_messages import Failure, StoredMessage, SubscriptionState
 
 if TYPE_CHECKING:

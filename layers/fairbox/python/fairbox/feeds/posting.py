@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from fairbox.dispatch.parallel import in_threads
 from fairbox.errors import Unavailable
-from fairbox.model.deadline import NO_TIME
+from fairbox.model.clock import NO_TIME
 
 if TYPE_CHECKING:
     import random

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from fairbox.model.topics import PULL
-from fairbox.tables.message_failures import fitted
+from fairbox.tables.message_states import fitted
 from fairbox.tables.stored_messages import Failure, StoredMessage, SubscriptionState
 
 if TYPE_CHECKING:

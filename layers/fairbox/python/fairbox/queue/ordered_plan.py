@@ -9,14 +9,8 @@ from typing import TYPE_CHECKING, Final
 from fairbox.dispatch.ordered.resize_barrier import NOTHING
 from fairbox.model.ids import behind, time_of
 from fairbox.queue.ordered_reads import YOUNG_MS
-from fairbox.tables.key_claims import (
-    MAX_ENTRIES,
-    MAX_IDS,
-    KeyClaim,
-    KeyClaims,
-    key_digest,
-    token_of,
-)
+from fairbox.tables.key_claims import MAX_ENTRIES, MAX_IDS, KeyClaim, KeyClaims, token_of
+from fairbox.tables.keys import key_digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,8 +11,8 @@ from fairbox.model.clock import milliseconds
 from fairbox.model.ids import before, time_of
 from fairbox.model.messages import MessageRef
 from fairbox.queue.ordered_reads import YOUNG_MS, ShardRead, Window
-from fairbox.tables.key_claims import KeyClaims, key_digest
-from fairbox.tables.keys import HEAD
+from fairbox.tables.key_claims import KeyClaims
+from fairbox.tables.keys import HEAD, key_digest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from fairbox.model.deadline import out_of_time
+from fairbox.model.clock import out_of_time
 from fairbox.queue.shard_rotation import Round
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from fairbox.model.deadline import calls_until
+from fairbox.model.clock import calls_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,7 +14,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, InvalidRegionError, NoRegionError
 
 from fairbox.errors import FairboxError, InvalidInput, NotConfigured
-from fairbox.model.deadline import NO_TIME, check_seconds, out_of_time
+from fairbox.model.clock import NO_TIME, check_seconds, out_of_time
 from fairbox.sdk.gc_pause import gc_paused
 from fairbox.sdk.service_errors import service_error
 from fairbox.settings import REGIONS, Settings
@@ -46,7 +46,7 @@ def client_config(deadline: float | None = None) -> Config:
 
 
 class NoTimeLeftError(BotoCoreError):
-    """No call may begin any more; see `fairbox.model.deadline`."""
+    """No call may begin any more; see `fairbox.model.clock.calls_until`."""
 
     fmt = NO_TIME
 

@@ -28,8 +28,7 @@ from fairbox.tables.batch_values import (
     State,
 )
 from fairbox.tables.circuits import NOT_OURS
-from fairbox.tables.item_versions import check_version, unknown_of
-from fairbox.tables.keys import NEEDS, PK, SK, Item, Key, key_text
+from fairbox.tables.keys import NEEDS, PK, SK, Item, Key, check_version, key_text, unknown_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

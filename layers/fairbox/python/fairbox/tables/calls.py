@@ -27,7 +27,7 @@ from fairbox.errors import (
     Unavailable,
     UnknownTable,
 )
-from fairbox.model.deadline import NO_TIME, out_of_time, seconds_left
+from fairbox.model.clock import NO_TIME, out_of_time, seconds_left
 from fairbox.sdk.clients import low_level
 from fairbox.sdk.service_errors import answer_is_passing, code_of, service_error
 from fairbox.tables.keys import PK

@@ -15,13 +15,13 @@ from fairbox.model.subscription_status import NEW, CircuitState, SubscriptionSta
 from fairbox.tables.calls import ConditionFailed
 from fairbox.tables.keys import SK, key_text, subscription_key
 from fairbox.tables.stored_messages import number
-from fairbox.tables.topic_changes import ANNOUNCED, change_update
+from fairbox.tables.topic_changes import ANNOUNCED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from fairbox.tables.calls import Calls
-    from fairbox.tables.topic_changes import TopicChanges
+    from fairbox.tables.topic_changes import ChangesRow
 
 DESTINATION: Final = "ds"  # S, of a subscription row
 STANDING: Final = "st"  # M of a subscription row: its circuit, its pause
@@ -130,10 +130,10 @@ class CircuitRows:
     Args:
         calls: makes the calls.
         table: the outbox table.
-        changes: reads the latest changes of topics, for the slot of an announcement.
+        changes: counts announcements.
     """
 
-    def __init__(self, calls: Calls, table: str, changes: Callable[[], TopicChanges]) -> None:
+    def __init__(self, calls: Calls, table: str, changes: ChangesRow) -> None:
         self._calls = calls
         self._table = table
         self._changes = changes
@@ -162,7 +162,7 @@ class CircuitRows:
 
         try:
             if announce:
-                bump = change_update(self._table, ANNOUNCED, topic, self._changes())
+                bump = self._changes.count(ANNOUNCED, topic)
                 actions = [{"Update": update}, {"Update": bump}]
                 self._calls.transact(actions)
             else:

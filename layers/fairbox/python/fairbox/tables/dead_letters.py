@@ -18,22 +18,19 @@ from fairbox.tables.circuits import NOT_OURS
 from fairbox.tables.keys import PK, SK, key, key_text, lane_pk, message_key, parse_lane_pk
 from fairbox.tables.message_claims import Claims
 from fairbox.tables.stored_messages import (
-    BODY,
     DIED_AT,
     DUE,
     EDITS,
     GONE,
     HOLDER,
-    OFFLOADED,
     PENDING,
     RAW,
     REASON,
     REDRIVEN,
-    SIZE,
     STATES,
-    message_item,
     number,
     pending_value,
+    published_item,
     read_message,
     states_value,
 )
@@ -133,17 +130,6 @@ def _read_dead(item: Mapping[str, Any]) -> DeadLetter:
         raw=raw,
         newer=newer,
     )
-
-
-def published_item(stored: StoredMessage) -> Item:
-    """Return the item of a message as it was published, its body where it lies: without state."""
-    item, _ = message_item(stored.message, stored.ref, bucket=None)
-    item = dict(stored.unknown) | item
-    if stored.offloaded is not None:
-        item.pop(BODY, None)
-        item[OFFLOADED] = {"S": f"{stored.offloaded.bucket}/{stored.offloaded.key}"}
-        item[SIZE] = number(stored.size)
-    return item
 
 
 def returning_item(letter: StoredMessage) -> Item:

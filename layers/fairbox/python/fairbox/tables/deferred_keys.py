@@ -15,11 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from fairbox.errors import Unreadable
 from fairbox.model.versions import check_number
 from fairbox.tables.calls import ConditionFailed
-from fairbox.tables.compare_and_set import versioned_update
-from fairbox.tables.item_versions import check_version
-from fairbox.tables.key_claims import KEY_BYTES
-from fairbox.tables.keys import key_text, shard_key
-from fairbox.tables.shard_rows import ROW_VERSION, read_shard
+from fairbox.tables.keys import KEY_BYTES, check_version, key_text, shard_key
+from fairbox.tables.shard_rows import ROW_VERSION, read_shard, versioned_update
 from fairbox.tables.stored_messages import number
 
 if TYPE_CHECKING:

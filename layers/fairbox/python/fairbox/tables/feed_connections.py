@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.errors import Unreadable
 from fairbox.tables.calls import ConditionFailed
-from fairbox.tables.item_versions import check_version
-from fairbox.tables.keys import EXPIRES_AT, PK, SK, Item, Key, key, key_text
+from fairbox.tables.keys import EXPIRES_AT, PK, SK, Item, Key, check_version, key, key_text
 from fairbox.tables.stored_messages import number
 
 if TYPE_CHECKING:

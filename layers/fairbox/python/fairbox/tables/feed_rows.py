@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fairbox.errors import InvalidInput, UnknownFeed, Unreadable
 from fairbox.model.feed_types import NUMBERS, Feed
 from fairbox.tables.calls import ConditionFailed
-from fairbox.tables.item_versions import check_version
-from fairbox.tables.keys import CONFIG, PK, SK, Item, key, key_text
+from fairbox.tables.keys import CONFIG, PK, SK, Item, check_version, key, key_text
 from fairbox.tables.stored_messages import number
 
 if TYPE_CHECKING:

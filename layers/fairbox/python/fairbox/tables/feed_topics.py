@@ -15,8 +15,7 @@ from fairbox.errors import Unreadable
 from fairbox.model.bodies import COMPRESS_OVER, compress
 from fairbox.model.feed_types import BUNDLE_MESSAGES
 from fairbox.tables.calls import ConditionFailed
-from fairbox.tables.item_versions import check_version
-from fairbox.tables.keys import EXPIRES_AT, HEAD, PK, SK, Item, key, key_text
+from fairbox.tables.keys import EXPIRES_AT, HEAD, PK, SK, Item, check_version, key, key_text
 from fairbox.tables.stored_messages import number
 
 if TYPE_CHECKING:

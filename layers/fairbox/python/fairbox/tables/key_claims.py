@@ -8,7 +8,6 @@ the one before: some 25 bytes an entry.
 
 from __future__ import annotations
 
-import hashlib
 import struct
 import uuid
 from dataclasses import dataclass, field, replace
@@ -20,10 +19,8 @@ from fairbox.model.ids import before
 from fairbox.model.receipts import TOKEN_BYTES
 from fairbox.model.versions import check_number
 from fairbox.tables.calls import ConditionFailed
-from fairbox.tables.compare_and_set import versioned_update
-from fairbox.tables.item_versions import check_version
-from fairbox.tables.keys import key_text, shard_key
-from fairbox.tables.shard_rows import ROW_VERSION, SETTLED, read_shard
+from fairbox.tables.keys import KEY_BYTES, check_version, key_text, shard_key
+from fairbox.tables.shard_rows import ROW_VERSION, SETTLED, read_shard, versioned_update
 from fairbox.tables.stored_messages import number
 
 if TYPE_CHECKING:
@@ -32,7 +29,6 @@ if TYPE_CHECKING:
     from fairbox.model.messages import MessageRef, Shard
     from fairbox.tables.calls import Calls
     from fairbox.tables.shard_rows import ShardRow
-    from fairbox.tables.stored_messages import StoredMessage
 
 HELD: Final = "hd"  # B, the messages that consumers hold, packed (pulled topics)
 HELD_AFTER: Final = "fr"  # B, the UUID behind which messages lie that are not held
@@ -41,8 +37,6 @@ HELD_SINCE: Final = "fs"  # N, ms, when the lane was last read from its head
 ClaimState = Literal["claimed", "waiting", "acked"]
 MAX_ENTRIES: Final = 1_024
 MAX_IDS: Final = 2_048  # of messages in flight on a shard
-KEY_BYTES: Final = 8
-_DOMAIN: Final = b"fairbox/held\0"
 _FORMAT: Final = 2
 _ID_BYTES: Final = 16
 _STATES: Final[tuple[ClaimState, ...]] = ("claimed", "waiting", "acked")
@@ -316,12 +310,6 @@ class KeyClaims:
 def token_of(token: bytes, place: int) -> bytes:
     """Return the token of the message that lies so many places behind the token's own."""
     return token[:-1] + bytes(((token[-1] + place) & 0xFF,))
-
-
-def key_digest(stored: StoredMessage) -> bytes:
-    """Return the digest of a message's key; without one each message is a key of its own."""
-    text = stored.message.shard_key
-    return hashlib.sha256(_DOMAIN + text.encode()).digest()[:KEY_BYTES]
 
 
 def claim_values(row: KeyClaims) -> dict[str, Any]:

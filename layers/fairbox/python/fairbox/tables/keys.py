@@ -1,15 +1,23 @@
-"""Keys of the tables: lanes, messages, shard rows, topics, ledger."""
+"""Keys of the tables, and the version that an item asks of its reader.
+
+An item without that attribute is of version 1. The number is the least version that a reader must
+know, not the writer's release: an attribute that readers may leave alone does not raise it. So
+nothing is written while all items are of version 1, and an upgrade costs no write unit.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from fairbox.errors import Unreadable
+from fairbox.model.versions import check_number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from fairbox.model.messages import Lane, MessageRef
+    from fairbox.tables.stored_messages import StoredMessage
 
 NEEDS: Final = "cv"  # N, of every item but messages: codec version a reader must know; absent: 1
 PK: Final = "pk"
@@ -24,6 +32,8 @@ Key = dict[str, Any]
 
 HEARTBEATS: Final = "heartbeat"
 _DUE_DIGITS: Final = 15
+KEY_BYTES: Final = 8
+_KEY_DOMAIN: Final = b"fairbox/held\0"
 
 
 def key(pk: str, sk: str) -> Key:
@@ -152,3 +162,37 @@ def segments_pk(topic: str, epoch: int, shard: int) -> str:
 def walk_key(topic: str, epoch: int, shard: int) -> Key:
     """Return the key of a shard's walk position."""
     return key(f"hint#{topic}#{epoch}", f"walk#{shard:04d}")
+
+
+def check_version(item: Mapping[str, Any], name: str = NEEDS) -> None:
+    """Return where this release can read an item.
+
+    Args:
+        item: an item or a stream image.
+        name: the attribute that names the version it asks for.
+
+    Raises:
+        NewerVersion: a newer release wrote it for readers that know more; it is to stay there.
+        Unreadable: the attribute holds no version.
+    """
+    value = item.get(name)
+    if value is None:
+        return
+    try:
+        found = int(value["N"])
+    except (LookupError, ValueError, TypeError, ArithmeticError) as error:
+        raise Unreadable(key_text(item), f"no version: {type(error).__name__}") from error
+    check_number(found, key_text(item))
+
+
+def unknown_of(item: Mapping[str, Any], known: frozenset[str]) -> tuple[tuple[str, Any], ...]:
+    """Return the attributes that this release does not know, by name: a rewrite keeps them."""
+    if item.keys() <= known:
+        return ()
+    return tuple(sorted((n, v) for n, v in item.items() if n not in known))
+
+
+def key_digest(stored: StoredMessage) -> bytes:
+    """Return the digest of a message's key; without one each message is a key of its own."""
+    text = stored.message.shard_key
+    return hashlib.sha256(_KEY_DOMAIN + text.encode()).digest()[:KEY_BYTES]

@@ -13,9 +13,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.errors import TransactionCancelled, Unreadable
 from fairbox.tables.calls import ConditionFailed
-from fairbox.tables.item_versions import check_version
 from fairbox.tables.key_claims import HELD, pack_entries, unpack_entries
-from fairbox.tables.keys import EXPIRES_AT, PK, SK, aside_due_sk, aside_pk, aside_sk, key, key_text
+from fairbox.tables.keys import (
+    EXPIRES_AT,
+    PK,
+    SK,
+    aside_due_sk,
+    aside_pk,
+    aside_sk,
+    check_version,
+    key,
+    key_text,
+)
 from fairbox.tables.stored_messages import number
 
 if TYPE_CHECKING:

@@ -20,8 +20,7 @@ from fairbox.errors import Unavailable, Unreadable
 from fairbox.model.ids import time_of
 from fairbox.model.messages import MessageRef
 from fairbox.model.versions import check_number
-from fairbox.tables.item_versions import check_version
-from fairbox.tables.keys import EXPIRES_AT, PK, SK, Item, key, key_of, key_text
+from fairbox.tables.keys import EXPIRES_AT, PK, SK, Item, check_version, key, key_of, key_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

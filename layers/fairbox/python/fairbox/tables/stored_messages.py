@@ -14,14 +14,24 @@ from fairbox.model import bodies
 from fairbox.model.ids import time_of
 from fairbox.model.messages import Message, MessageRef
 from fairbox.settings import BODIES_BUCKET
-from fairbox.tables.item_versions import check_version, unknown_of
-from fairbox.tables.keys import EXPIRES_AT, PK, SK, Item, key_text, message_key, parse_lane_pk
+from fairbox.tables.keys import (
+    EXPIRES_AT,
+    PK,
+    SK,
+    Item,
+    check_version,
+    key_text,
+    message_key,
+    parse_lane_pk,
+    unknown_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from fairbox.model.bodies import BodyStore
     from fairbox.model.messages import Lane
+    from fairbox.tables.keys import Item
 
 # of a message (lanes `ready` and `later` of the outbox, lane `dead` of the deliveries table)
 VERSION: Final = "v"  # N, codec version that a reader must know; absent: 1
@@ -535,3 +545,14 @@ def fetch_body(bodies: BodyStore | None, stored: StoredMessage) -> StoredMessage
         raise NotConfigured(BODIES_BUCKET)
     body = bodies.get(stored.offloaded.bucket, stored.offloaded.key)
     return replace(stored, message=replace(stored.message, body=body))
+
+
+def published_item(stored: StoredMessage) -> Item:
+    """Return the item of a message as it was published, its body where it lies: without state."""
+    item, _ = message_item(stored.message, stored.ref, bucket=None)
+    item = dict(stored.unknown) | item
+    if stored.offloaded is not None:
+        item.pop(BODY, None)
+        item[OFFLOADED] = {"S": f"{stored.offloaded.bucket}/{stored.offloaded.key}"}
+        item[SIZE] = number(stored.size)
+    return item

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from fairbox.errors import Unreadable
@@ -74,8 +74,7 @@ class Tables:
 
         self.topics = TopicTable(self.calls, outbox)
         self.topic_cache = DispatcherTopics(self.topics, self.calls.clock)
-        latest = partial(self.topics.changes, consistent=False)
-        self.circuits = CircuitRows(self.calls, outbox, latest)
+        self.circuits = CircuitRows(self.calls, outbox, self.topics.changes)
 
         self.dead = DeadLane(self.calls, deliveries)
         self.ledger = Ledger(self.calls, deliveries)

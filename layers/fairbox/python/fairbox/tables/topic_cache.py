@@ -124,7 +124,7 @@ class DispatcherTopics:
         if 0 <= now - self._checked <= DISPATCHER_COPY_SECONDS:
             return
 
-        self._row = self._table.version_row()
+        self._row = self._table.changes.item()
         changes = read_changes(self._row)
         changed = self._cache.follow(changes)
 
@@ -222,7 +222,7 @@ class ProducerTopics:
     def _compare(self, now: float) -> None:
         """Drop the copies that changed; the first time all stay: changes are not yet known."""
         first = self._cache.changes is None
-        changes = self._table.changes()
+        changes = self._table.changes.read()
         kept = self._cache.by_name
         self._cache.follow(changes)
         if first:

@@ -10,11 +10,13 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from fairbox.tables.keys import version_key
+from fairbox.tables.keys import PK, SK, version_key
 from fairbox.tables.stored_messages import number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from fairbox.tables.calls import Calls
 
 CONFIG_VERSION: Final = "n"  # N, counts every change of a topic or subscription (row `!`)
 ANNOUNCED: Final = "an"  # N, counts circuits that opened and pauses that changed (row `!`)
@@ -81,6 +83,39 @@ def read_changes(item: Mapping[str, Any]) -> TopicChanges:
 def slot_attributes(place: int) -> tuple[str, str]:
     """Return the attributes of a slot: its topic, and the number of the change."""
     return f"{CHANGED_TOPIC}{place}", f"{CHANGE_NUMBER}{place}"
+
+
+class ChangesRow:
+    """Reads the row that counts changes of topics, and counts them."""
+
+    def __init__(self, calls: Calls, table: str) -> None:
+        self._calls = calls
+        self._table = table
+
+    def item(self) -> Mapping[str, Any]:
+        """Return the row as it is (consistent, 1 RRU); empty: there is none yet."""
+        answer = self._calls.call(
+            "get_item", TableName=self._table, Key=version_key(), ConsistentRead=True
+        )
+        item: Mapping[str, Any] = answer.get("Item", {})
+        return item
+
+    def read(self, *, consistent: bool = True) -> TopicChanges:
+        """Return the counts and the latest changes of topics (1 RRU; 0.5 if not consistent)."""
+        # a query, because policies of producers allow no other read of topics
+        page = self._calls.call(
+            "query",
+            TableName=self._table,
+            ConsistentRead=consistent,
+            KeyConditionExpression="#pk = :pk AND #sk = :sk",
+            ExpressionAttributeNames={"#pk": PK, "#sk": SK},
+            ExpressionAttributeValues={f":{name}": v for name, v in version_key().items()},
+        )
+        return read_changes(page["Items"][0] if page["Items"] else {})
+
+    def count(self, counter: str, topic: str) -> dict[str, Any]:
+        """Return the update that counts a change of a topic (0.5 RRU to choose its slot)."""
+        return change_update(self._table, counter, topic, self.read(consistent=False))
 
 
 def change_update(table: str, counter: str, topic: str, before: TopicChanges) -> dict[str, Any]:

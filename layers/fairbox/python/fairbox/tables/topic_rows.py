@@ -26,12 +26,12 @@ from fairbox.model.topics import (
 )
 from fairbox.tables.busiest_topics import BUSIEST, busiest_attributes
 from fairbox.tables.circuits import DESTINATION, NOT_OURS, STANDING, read_status, status_attributes
-from fairbox.tables.item_versions import check_version
 from fairbox.tables.keys import (
     CONFIG,
     PK,
     SK,
     Item,
+    check_version,
     key_text,
     subscription_key,
     topic_key,
@@ -40,7 +40,7 @@ from fairbox.tables.keys import (
     version_key,
 )
 from fairbox.tables.stored_messages import VERSION, number
-from fairbox.tables.topic_changes import CONFIG_VERSION, change_update, read_changes
+from fairbox.tables.topic_changes import CONFIG_VERSION, ChangesRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from fairbox.model.subscription_status import SubscriptionStatus
     from fairbox.tables.busiest_topics import BusiestTopics
     from fairbox.tables.calls import Calls
-    from fairbox.tables.topic_changes import TopicChanges
 
     _Subscribed = list[tuple[Subscription, SubscriptionStatus]]
 
@@ -281,6 +280,7 @@ class TopicTable:
     def __init__(self, calls: Calls, table: str) -> None:
         self._calls = calls
         self._table = table
+        self.changes = ChangesRow(calls, table)
 
     def load(self, name: str) -> TopicState | None:
         """Return one topic, read consistently; None when there is none."""
@@ -316,21 +316,6 @@ class TopicTable:
 
         return found
 
-    def changes(self, *, consistent: bool = True) -> TopicChanges:
-        """Return the counts and the latest changes of topics (1 RRU; 0.5 if not consistent).
-
-        It is a query, because policies of producers allow no other read of topics.
-        """
-        page = self._calls.call(
-            "query",
-            TableName=self._table,
-            ConsistentRead=consistent,
-            KeyConditionExpression="#pk = :pk AND #sk = :sk",
-            ExpressionAttributeNames={"#pk": PK, "#sk": SK},
-            ExpressionAttributeValues={f":{name}": v for name, v in version_key().items()},
-        )
-        return read_changes(page["Items"][0] if page["Items"] else {})
-
     def all(self) -> list[TopicState]:
         """Return every topic, ascending by name, read consistently."""
         return self._query(None)
@@ -338,14 +323,6 @@ class TopicTable:
     def names(self) -> list[str]:
         """Return the names of all topics (1 RRU for 4 KB of their rows)."""
         return [state.topic.name for state in self.all()]
-
-    def version_row(self) -> Mapping[str, Any]:
-        """Return the row that counts changes, as it is (consistent, 1 RRU); empty: none yet."""
-        answer = self._calls.call(
-            "get_item", TableName=self._table, Key=version_key(), ConsistentRead=True
-        )
-        item: Mapping[str, Any] = answer.get("Item", {})
-        return item
 
     def behind(self, name: str | None, limit: int) -> list[TopicState]:
         """Return at most `limit` topics that sort behind one, ascending by name; None: the first.
@@ -600,8 +577,7 @@ class TopicTable:
 
         The count costs 2 WRU a KB of the version row, and 0.5 RRU to choose a slot.
         """
-        before = self.changes(consistent=False)
-        bump = change_update(self._table, CONFIG_VERSION, topic, before)
+        bump = self.changes.count(CONFIG_VERSION, topic)
         try:
             self._calls.transact([*actions, {"Update": bump}])
         except TransactionCancelled:

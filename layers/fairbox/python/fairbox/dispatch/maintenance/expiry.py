@@ -21,7 +21,7 @@ from fairbox.model.clock import milliseconds
 from fairbox.model.ids import time_of
 from fairbox.model.topics import EXPIRY_MARGIN_MS
 from fairbox.tables.expiries import EXPIRED, Expiries
-from fairbox.tables.key_claims import key_digest
+from fairbox.tables.keys import key_digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

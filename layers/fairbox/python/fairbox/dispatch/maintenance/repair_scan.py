@@ -20,8 +20,7 @@ from fairbox.model.epochs import belongs
 from fairbox.model.ids import sent_at
 from fairbox.model.subscription_status import NEW
 from fairbox.tables.deferred_keys import EVERY_KEY, name_digest, read_deferred
-from fairbox.tables.key_claims import key_digest
-from fairbox.tables.keys import PK, message_sk, parse_lane_pk
+from fairbox.tables.keys import PK, key_digest, message_sk, parse_lane_pk
 from fairbox.tables.message_edits import Edits
 from fairbox.tables.repair_cursor import Cursor, LanePart, RepairTable
 from fairbox.tables.shard_rows import NEVER_MS, ShardRow, is_shard_row, read_shard

@@ -15,7 +15,7 @@ from fairbox.tables.deferred_keys import (
     name_digest,
     ordered,
 )
-from fairbox.tables.key_claims import key_digest
+from fairbox.tables.keys import key_digest
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence

@@ -18,7 +18,7 @@ from fairbox.model.clock import milliseconds
 from fairbox.model.epochs import SETTLED_MS, sharing
 from fairbox.model.sharding import partition_name
 from fairbox.tables.deferred_keys import audience_of, name_digest
-from fairbox.tables.key_claims import key_digest
+from fairbox.tables.keys import key_digest
 
 if TYPE_CHECKING:
     from fairbox.model.clock import Clock
