@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
-from fairbox.aws.doorbell_records import Answer, answer_doorbells
+from fairbox.aws.sqs_doorbells import Answer, answer_doorbells
 from fairbox.testing.memory_sqs import SqsFaults
 
 if TYPE_CHECKING:

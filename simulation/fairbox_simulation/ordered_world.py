@@ -21,8 +21,8 @@ from fairbox.dispatch.ports import TAKEN, Doorbell, Outcome
 from fairbox.dispatch.visits import Visits
 from fairbox.model.ids import IdGenerator, time_of
 from fairbox.tables.deferred_keys import EVERY_KEY, audience_of, name_digest, read_deferred
-from fairbox.tables.keys import key_digest, lane_pk, shard_key
-from fairbox.tables.stored_messages import read_message
+from fairbox.tables.keys import lane_pk, shard_key
+from fairbox.tables.stored_messages import key_digest, read_message
 from fairbox.testing.application import DELIVERIES, OUTBOX, MemoryApplication
 from fairbox.testing.doorbell_queues import NOW
 from fairbox.testing.memory_sqs import SqsFaults

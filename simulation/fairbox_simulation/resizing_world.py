@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from fairbox import Message, MessageRef
     from fairbox.model.clock import Clock
-    from fairbox.model.topics import TopicState
+    from fairbox.model.topic_states import TopicState
 
     from fairbox_simulation.chaos import Chaos
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from fairbox import Message, MessageRef, PartitionedQueue, Subscription, Topic, Unavailable
 from fairbox.model.ids import IdGenerator
-from fairbox.model.subscription_status import NEW
+from fairbox.model.topic_states import NEW
 from fairbox.observability.metrics import (
     DEAD_COUNT,
     GIVEN_UP_AGE,

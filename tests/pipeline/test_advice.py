@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from fairbox import Topic
 from fairbox.model.epochs import Epoch, shard_number
-from fairbox.model.topics import TopicState
+from fairbox.model.topic_states import TopicState
 from fairbox.tables.topic_rows import topic_item
 from fairbox_pipeline.advice import Advice, part_of
 from fairbox_pipeline.jobs.sizing import resize_of

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from fairbox import Message, MessageRef
 from fairbox.model.epochs import Epoch
-from fairbox.model.topics import Subscription, Topic, TopicState
+from fairbox.model.topic_states import TopicState
+from fairbox.model.topics import Subscription, Topic
 from fairbox.tables.batch_records import item_of
 from fairbox.tables.batch_values import FailedItems, Leaf, Node, Root
 from fairbox.tables.stored_messages import message_item, stored_item

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fairbox import Message, Received, StaleReceipt, Topic
 from fairbox.model.epochs import Epoch
-from fairbox.model.topics import TopicState
+from fairbox.model.topic_states import TopicState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -8,11 +8,11 @@ from dataclasses import replace
 from fairbox import Delivery, Message, MessageRef, RetryPolicy, Subscription, Topic
 from fairbox.model.epochs import Epoch
 from fairbox.model.messages import check_text
-from fairbox.model.topics import Ordering, Partition, TopicState
+from fairbox.model.topic_states import TopicState
+from fairbox.model.topics import Ordering, Partition
 from fairbox.tables.deferred_keys import NAME_BYTES, DeferredKey
-from fairbox.tables.keys import KEY_BYTES
 from fairbox.tables.shard_rows import ShardRow
-from fairbox.tables.stored_messages import Failure, StoredMessage, SubscriptionState
+from fairbox.tables.stored_messages import KEY_BYTES, Failure, StoredMessage, SubscriptionState
 from hypothesis import strategies as st
 
 LATEST = 253_402_300_799_000

@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
-from fairbox.aws.doorbell_records import answer_doorbells
+from fairbox.aws.sqs_doorbells import answer_doorbells
 from fairbox.dispatch.dispatcher import Dispatcher
 from fairbox.dispatch.visits import Visits
 from fairbox.testing.application import MemoryApplication

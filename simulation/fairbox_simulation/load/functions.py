@@ -8,8 +8,7 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
-from fairbox.aws.doorbell_records import answer_doorbells
-from fairbox.aws.sqs_doorbells import decode
+from fairbox.aws.sqs_doorbells import answer_doorbells, decode
 from fairbox.dispatch.dispatcher import Dispatcher
 from fairbox.dispatch.maintenance.shard_sweep import Sweep
 from fairbox.dispatch.record_relay import Relay

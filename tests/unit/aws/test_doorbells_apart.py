@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 from fairbox import MessageRef, Subscription
-from fairbox.aws.doorbell_records import answer_doorbells
-from fairbox.aws.sqs_doorbells import SqsDoorbells, decode, encode
+from fairbox.aws.sqs_doorbells import SqsDoorbells, answer_doorbells, decode, encode
+from fairbox.dispatch.delivery import VisitReport
 from fairbox.dispatch.ports import Doorbell
-from fairbox.dispatch.visit_steps import VisitReport
 from fairbox.testing import ManualClock
 
 SHARED = "https://sqs.us-east-1.amazonaws.com/111122223333/Now.fifo"

@@ -20,7 +20,7 @@ from fairbox.testing.application import MemoryApplication
 from tests.support.scripted_queue import ScriptedQueue
 
 if TYPE_CHECKING:
-    from fairbox.model.topics import TopicState
+    from fairbox.model.topic_states import TopicState
 
 PATIENCE = 60.0
 NAMES = ("Received", "Acked", "GivenBack", "Dead", "LostReceipts")

@@ -19,7 +19,7 @@ from fairbox import (
 from fairbox.cloudevents import envelope
 from fairbox.model.epochs import Epoch
 from fairbox.model.messages import MAX_BODY_BYTES
-from fairbox.model.topics import TopicState
+from fairbox.model.topic_states import TopicState
 from fairbox.tables.stored_messages import StoredMessage
 from hypothesis import given
 from hypothesis import strategies as st

@@ -6,22 +6,23 @@ import random
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from fairbox.dispatch.delivery import Job
 from fairbox.dispatch.ports import TAKEN, Outcome
 from fairbox.dispatch.sending import circuit_breakers as circuits
 from fairbox.dispatch.sending.circuit_breakers import Gate
-from fairbox.dispatch.sending.jobs import Job
 from fairbox.dispatch.sending.rate_limits import BURST_MS, LATE_MS, take
 from fairbox.model.clock import milliseconds
 from fairbox.model.epochs import Epoch
 from fairbox.model.messages import Message, MessageRef
-from fairbox.model.subscription_status import (
+from fairbox.model.topic_states import (
     FAILURES_TO_OPEN,
     NEW,
     PROBE_MS,
     QUIET_CAP_SECONDS,
     SubscriptionStatus,
+    TopicState,
 )
-from fairbox.model.topics import Subscription, Topic, TopicState
+from fairbox.model.topics import Subscription, Topic
 from fairbox.tables.circuits import read_status, status_attributes
 from fairbox.tables.stored_messages import StoredMessage, SubscriptionState
 from fairbox.tables.tables import Tables

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from fairbox.dispatch.sending.circuit_watch import CircuitWatch
 from fairbox.model.ids import IdGenerator
 from fairbox.model.messages import MessageRef
-from fairbox.model.subscription_status import CircuitEvent
+from fairbox.model.topic_states import CircuitEvent
 from fairbox.observability import metrics as names
 from fairbox.observability.delivery_metrics import DeliveryMetrics, log_circuits, write_metrics
 from fairbox.observability.metrics import Metrics
@@ -19,7 +19,7 @@ from tests.support.application import App
 
 if TYPE_CHECKING:
     import pytest
-    from fairbox.model.topics import TopicState
+    from fairbox.model.topic_states import TopicState
 
 A, B, OTHER = ("orders", "a"), ("orders", "b"), ("other", "a")
 

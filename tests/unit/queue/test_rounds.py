@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fairbox import Received
-    from fairbox.model.topics import Ordering, TopicState
+    from fairbox.model.topic_states import TopicState
+    from fairbox.model.topics import Ordering
     from fairbox.queue.shard_rotation import Place, Round
 
 WIDTHS = (1, 8, 64, 300)

@@ -31,7 +31,7 @@ from hypothesis import strategies as st
 from tests.support import strategies
 
 if TYPE_CHECKING:
-    from fairbox.model.topics import TopicState
+    from fairbox.model.topic_states import TopicState
     from fairbox.tables.shard_rows import ShardRow
     from fairbox.tables.stored_messages import StoredMessage
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fairbox import Message, Subscription, Topic, UnknownTopic
-from fairbox.model.subscription_status import NEW
+from fairbox.model.topic_states import NEW
 from fairbox.tables import topic_cache
 from fairbox.tables.busiest_topics import MAX_BUSIEST, TROUBLED, BusiestTopics
 from fairbox.tables.keys import version_key

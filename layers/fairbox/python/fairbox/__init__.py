@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from fairbox.batches.results import AckResult, Batch, FailedItem, Group, Page, Progress
     from fairbox.client.batches import Batches
-    from fairbox.client.delivery import SweepResult
     from fairbox.client.erasure import ErasureResult, KeyErasure
     from fairbox.client.feed_client import FeedClient
     from fairbox.client.feed_positions import FeedMessage, FeedUpdate
     from fairbox.client.feeds import Feeds
+    from fairbox.client.manual_delivery import SweepResult
     from fairbox.client.misplaced_messages import Misplaced, PlacementResult
     from fairbox.client.outbox import Outbox
     from fairbox.client.partition_types import PartitionResults
@@ -210,7 +210,7 @@ _HOMES: Final = {
     "RowLayout": "tables.row_layouts",
     "SkipResult": "client.skips",
     "Subscription": "model.topics",
-    "SweepResult": "client.delivery",
+    "SweepResult": "client.manual_delivery",
     "Topic": "model.topics",
 }
 

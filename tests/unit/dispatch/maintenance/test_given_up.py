@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from fairbox.dispatch.doubt import doubt
 from fairbox.dispatch.maintenance.epoch_retirement import Retiring
 from fairbox.dispatch.maintenance.recount import Recounts
 from fairbox.dispatch.maintenance.repair_scan import LONGEST_WAIT_SECONDS
@@ -139,7 +138,7 @@ class TestCounts:
             return update(**request)
 
         monkeypatch.setattr(app.engine, "update_item", later)
-        doubt(app.tables, [SHARD], 1)
+        app.tables.recounts.doubt([SHARD], 1)
         assert (app.row().ready, app.row().recount, app.row().next_check) == (3, 0, 1)
 
     def test_dead_letters_are_counted_again_too(self) -> None:

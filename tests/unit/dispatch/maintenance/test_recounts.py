@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fairbox import Message
-from fairbox.dispatch.doubt import doubt
 from fairbox.dispatch.maintenance import recount
 from fairbox.dispatch.maintenance.recount import Recounts
 from fairbox.dispatch.ports import Outcome
@@ -216,7 +215,7 @@ def busy(seed: int, *, pages: int = 4, kills: float = 0.0, rounds: int = 3) -> B
         for _ in range(20):
             shard.act()
         for _ in range(rounds):
-            doubt(shard.app.tables, [SHARD], milliseconds(shard.app.clock))
+            shard.app.tables.recounts.doubt([SHARD], milliseconds(shard.app.clock))
             for _ in range(4):
                 shard.recount(kills=kills)
                 shard.mark()
@@ -254,7 +253,7 @@ def test_the_seeds_recount_under_traffic_and_correct_counts() -> None:
 def test_a_recount_whose_fences_marking_went_past_begins_anew_after_an_hour() -> None:
     app = App("a", shards=1)
     app.add(3)
-    doubt(app.tables, [SHARD], milliseconds(app.clock))
+    app.tables.recounts.doubt([SHARD], milliseconds(app.clock))
     recounts = Recounts(app.tables, app.clock, app.ids.next)
     recounts.run(deadline=app.clock.now() + 60)
     app.add(1)

@@ -16,7 +16,7 @@ from fairbox.dispatch.parallel import THREADS, in_threads
 from fairbox.model.clock import milliseconds
 from fairbox.model.epochs import Epoch
 from fairbox.model.ids import IdGenerator
-from fairbox.model.topics import TopicState
+from fairbox.model.topic_states import TopicState
 from fairbox.tables.lanes import ShardPage
 from fairbox.tables.shard_rows import BUCKETS, ShardRow, bucket, shard_item
 from fairbox.tables.stored_messages import StoredMessage

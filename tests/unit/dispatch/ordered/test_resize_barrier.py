@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fairbox import Message, RetryPolicy
-from fairbox.dispatch.ordered.resize_barrier import ResizeBarrier
+from fairbox.dispatch.ordered.barriers import ResizeBarrier
 from fairbox.dispatch.ports import TAKEN
 from fairbox.model.epochs import shard_number
 

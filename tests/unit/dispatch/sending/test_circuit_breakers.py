@@ -12,7 +12,7 @@ from fairbox import RetryPolicy, Subscription
 from fairbox.dispatch.dispatcher import Dispatcher
 from fairbox.dispatch.ports import TAKEN, Limits, Outcome
 from fairbox.dispatch.record_relay import Relay
-from fairbox.model.subscription_status import FAILURES_TO_OPEN, NEW
+from fairbox.model.topic_states import FAILURES_TO_OPEN, NEW
 from fairbox.tables.circuits import STANDING, STANDING_VERSION
 from fairbox.tables.stored_messages import read_message
 from fairbox.testing.application import OUTBOX

@@ -6,10 +6,11 @@ import random
 from typing import TYPE_CHECKING
 
 from fairbox import Message, MessageRef, Subscription, Topic
+from fairbox.dispatch.delivery import Job
 from fairbox.dispatch.dispatcher import Dispatcher, run_sequentially
 from fairbox.dispatch.fair import Pending
 from fairbox.dispatch.ports import Limits
-from fairbox.dispatch.sending.jobs import Job, rounds, work
+from fairbox.dispatch.sending.lines import rounds, work
 from fairbox.tables.stored_messages import StoredMessage, read_message
 
 from tests.support.application import App

@@ -13,7 +13,7 @@ from fairbox.dispatch.ports import TAKEN, Doorbell, Outcome
 from fairbox.dispatch.sending.circuit_breakers import Gate
 from fairbox.errors import InvalidInput
 from fairbox.model.epochs import Epoch
-from fairbox.model.topics import TopicState
+from fairbox.model.topic_states import TopicState
 from fairbox.tables.circuits import STANDING_VERSION
 from fairbox.tables.keys import subscription_key
 from fairbox.tables.stored_messages import number, read_message

@@ -13,8 +13,8 @@ from fairbox import Message, Subscription, Topic
 from fairbox.dispatch.dispatcher import Dispatcher, run_concurrently, run_sequentially
 from fairbox.dispatch.ports import TAKEN, Limits, Outcome
 from fairbox.dispatch.sending import sender
-from fairbox.dispatch.sending.sender import GRACE_SECONDS, SLOTS
-from fairbox.dispatch.sending.slow_destinations import FIRST_REST_SECONDS, SlowDestinations
+from fairbox.dispatch.sending.lines import FIRST_REST_SECONDS, GRACE_SECONDS, SlowDestinations
+from fairbox.dispatch.sending.sender import SLOTS
 from fairbox.model.clock import SystemClock
 from fairbox.tables.stored_messages import read_message
 from fairbox.testing.application import MemoryDestination
@@ -24,7 +24,7 @@ from tests.support.application import App
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fairbox.dispatch.delivery_result import DeliveryResult
+    from fairbox.dispatch.delivery import DeliveryResult
     from fairbox.dispatch.sending.sender import FanOut
     from fairbox.model.clock import Clock
 

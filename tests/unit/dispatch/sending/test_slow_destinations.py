@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fairbox.dispatch.sending.slow_destinations import (
+from fairbox.dispatch.sending.lines import (
     FIRST_REST_SECONDS,
     LONGEST_REST_SECONDS,
     SLOW_SECONDS,

@@ -10,7 +10,7 @@ import pytest
 from fairbox import Message, MessageRef, Subscription, Topic
 from fairbox.dispatch.stream.message_events import archive_line, events_of
 from fairbox.model.epochs import Epoch
-from fairbox.model.topics import TopicState
+from fairbox.model.topic_states import TopicState
 from fairbox.tables.stored_messages import Failure, Offloaded, StoredMessage, SubscriptionState
 from fairbox.tables.stream_records import Change
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from fairbox.client.outbox import Outbox
     from fairbox.client.receives import MessageReceives
     from fairbox.model.clock import Clock
-    from fairbox.model.topics import TopicState
+    from fairbox.model.topic_states import TopicState
     from fairbox.tables.ledger import Delivery
     from fairbox.tables.stored_messages import StoredMessage
 

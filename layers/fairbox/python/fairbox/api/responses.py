@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from fairbox.api.models import Encoding
     from fairbox.client.outbox import Outbox
     from fairbox.client.receives import MessageReceives
-    from fairbox.model.subscription_status import SubscriptionStatus
-    from fairbox.model.topics import Subscription, Topic, TopicState
+    from fairbox.model.topic_states import SubscriptionStatus, TopicState
+    from fairbox.model.topics import Subscription, Topic
     from fairbox.tables.dead_letters import DeadLetter
     from fairbox.tables.ledger import Delivery
     from fairbox.tables.stored_messages import StoredMessage

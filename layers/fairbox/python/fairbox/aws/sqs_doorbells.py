@@ -1,16 +1,17 @@
-"""Doorbells in SQS: a FIFO queue for now, a standard queue for later."""
+"""Doorbells in SQS: a FIFO queue for now, a standard queue for later; and their records."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.aws.sqs_sender import send_all
 from fairbox.dispatch.ports import Doorbell
-from fairbox.errors import InvalidInput, NotConfigured
+from fairbox.errors import FairboxError, InvalidInput, NotConfigured
 from fairbox.model.clock import SystemClock, milliseconds
 from fairbox.model.messages import MessageRef, check_topic
 from fairbox.model.topics import GROUPS
@@ -18,8 +19,10 @@ from fairbox.model.versions import VERSION_KEY, check_number
 from fairbox.settings import LATER_QUEUE_URL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from fairbox.dispatch.delivery import VisitReport
+    from fairbox.dispatch.visits import Visits
     from fairbox.model.clock import Clock
 
 MAX_DELAY_SECONDS: Final = 900
@@ -27,6 +30,10 @@ _REFS_A_DOORBELL: Final = 100
 _MAX_GROUP: Final = 128  # characters of a queue's group
 _SOON_MS: Final = 1000  # a doorbell that is due so soon is not put back to wait
 _AHEAD_MS: Final = 1000
+Answer = dict[str, list[dict[str, str]]]
+"""The answer of a function to an event source mapping: `batchItemFailures`."""
+
+logger = logging.getLogger("fairbox")
 
 
 class SqsDoorbells:
@@ -231,3 +238,50 @@ def decode(body: str) -> Doorbell:
         RecursionError,
     ) as error:
         raise InvalidInput("doorbell", f"topic, epoch, shard, ids, not_before ({error})") from None
+
+
+def answer_doorbells(
+    records: Iterable[Mapping[str, Any]],
+    *,
+    visits: Visits,
+    doorbells: SqsDoorbells,
+    deadline: float,
+    report: Callable[[VisitReport], object] = lambda _: None,
+) -> Answer:
+    """Visit the shards that records of the FIFO queues name; pass on those of the queue for later.
+
+    A doorbell for a visit apart that lies in the queue of shared visits is passed on too.
+
+    Args:
+        records: of an event, from one queue.
+        visits: makes the visits.
+        doorbells: passes doorbells on that have waited.
+        deadline: when calls to destinations must no longer begin (seconds since 1970 UTC).
+        report: takes the report of each visit.
+
+    Returns:
+        The records that failed, which come again; from a FIFO queue with all that follow, so that
+        their order is kept.
+    """
+    failures: list[dict[str, str]] = []
+    for record in records:
+        queue = record["eventSourceARN"].rpartition(":")[2]
+        fifo = queue.endswith(".fifo")
+        if failures and fifo:
+            # in a FIFO queue, all behind a failure must come again: else their order is lost
+            failures.append({"itemIdentifier": record["messageId"]})
+            continue
+
+        try:
+            doorbell = decode(record["body"])
+            if not fifo:
+                doorbells.pass_on(doorbell)
+            elif doorbells.misplaced(doorbell, queue):
+                doorbells.ring([doorbell])
+            else:
+                report(visits.handle(doorbell, deadline=deadline))
+        except FairboxError as error:
+            logger.warning("a doorbell failed", extra={"error": str(error)})
+            failures.append({"itemIdentifier": record["messageId"]})
+
+    return {"batchItemFailures": failures}

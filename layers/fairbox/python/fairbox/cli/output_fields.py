@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from fairbox.model.feed_types import NUMBERS
 from fairbox.model.redaction import redacted_address
-from fairbox.model.subscription_status import NEW
+from fairbox.model.topic_states import NEW
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from fairbox.model.feed_types import Feed, FeedTopic
     from fairbox.model.messages import Message
     from fairbox.model.received_messages import Received
-    from fairbox.model.subscription_status import SubscriptionStatus
-    from fairbox.model.topics import Subscription, TopicState
+    from fairbox.model.topic_states import SubscriptionStatus, TopicState
+    from fairbox.model.topics import Subscription
     from fairbox.queue.models import QueueStats
     from fairbox.tables.dead_letters import DeadLetter
     from fairbox.tables.ledger import Delivery

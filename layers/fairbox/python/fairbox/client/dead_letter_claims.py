@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fairbox.client.outbox import Outbox
-    from fairbox.model.topics import TopicState
+    from fairbox.model.topic_states import TopicState
     from fairbox.tables.dead_letters import DeadLetter
     from fairbox.tables.stored_messages import StoredMessage
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from fairbox.client.outbox_context import OutboxContext
-    from fairbox.model.topics import TopicState
+    from fairbox.model.topic_states import TopicState
     from fairbox.tables.dead_letters import DeadLetter
     from fairbox.tables.tables import Tables
 

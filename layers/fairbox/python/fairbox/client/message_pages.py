@@ -11,7 +11,7 @@ from fairbox.tables.keys import due_sk, message_sk
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from fairbox.model.topics import TopicState
+    from fairbox.model.topic_states import TopicState
     from fairbox.tables.dead_letters import DeadLetter
     from fairbox.tables.stored_messages import StoredMessage
     from fairbox.tables.tables import Tables

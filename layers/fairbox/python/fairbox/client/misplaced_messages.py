@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from fairbox.model.messages import MessageRef
-    from fairbox.model.topics import TopicState
+    from fairbox.model.topic_states import TopicState
     from fairbox.tables.stored_messages import StoredMessage
 
 UNITS_A_SECOND: Final = 200.0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fairbox.aws.deployed_settings import settings_with
 from fairbox.aws.s3_bodies import S3Bodies
 from fairbox.aws.sqs_doorbells import SqsDoorbells
-from fairbox.client.delivery import ManualDelivery
+from fairbox.client.manual_delivery import ManualDelivery
 from fairbox.client.misplaced_messages import MisplacedMessages
 from fairbox.client.outbox_context import OutboxContext
 from fairbox.client.publishing import MessagePublication

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     from fairbox.dispatch.ports import Doorbells
     from fairbox.model.messages import MessageRef
-    from fairbox.model.topics import Topic, TopicState
+    from fairbox.model.topic_states import TopicState
+    from fairbox.model.topics import Topic
     from fairbox.tables.tables import Tables
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from fairbox.consumer.ports import Source
     from fairbox.model.messages import Message
     from fairbox.model.received_messages import Received
-    from fairbox.model.topics import TopicState
+    from fairbox.model.topic_states import TopicState
     from fairbox.queue.models import QueueStats
     from fairbox.tables.dead_letters import DeadLetter
 

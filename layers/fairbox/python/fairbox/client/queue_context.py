@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from fairbox.client.outbox import Outbox
     from fairbox.model.receipts import Receipt
-    from fairbox.model.topics import TopicState
+    from fairbox.model.topic_states import TopicState
 
 
 class QueueContext:

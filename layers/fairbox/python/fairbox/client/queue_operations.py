@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from fairbox.client.queue_context import QueuePart
 from fairbox.client.reading import check_limit
 from fairbox.client.settlement_by_ref import SettlementByRef, given_back, leaving
-from fairbox.dispatch.burials import Burials
-from fairbox.dispatch.tombstones import finish_marked
+from fairbox.dispatch.burials import Burials, finish_marked
 from fairbox.errors import (
     InvalidInput,
     MessagesClaimed,
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from fairbox.model.messages import MessageRef, Shard
-    from fairbox.model.topics import TopicState
+    from fairbox.model.topic_states import TopicState
     from fairbox.tables.key_claims import KeyClaim
     from fairbox.tables.keys import Item
     from fairbox.tables.stored_messages import StoredMessage

@@ -23,7 +23,7 @@ from fairbox.tables.topic_rows import check_stays
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fairbox.model.topics import TopicState
+    from fairbox.model.topic_states import TopicState
 
 _WRITING_MS: Final = 10_000
 _WRITING_MS_A_TOPIC: Final = 100

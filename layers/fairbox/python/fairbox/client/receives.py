@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from fairbox.errors import UnknownTopic
-from fairbox.tables.keys import key_digest
+from fairbox.tables.stored_messages import key_digest
 
 if TYPE_CHECKING:
     from fairbox.tables.key_claims import KeyClaims

@@ -6,13 +6,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from fairbox.dispatch.tombstones import finish_marked
+from fairbox.dispatch.burials import finish_marked
 from fairbox.errors import MessagesNotFound, Unavailable
 from fairbox.model.messages import MessageRef
 from fairbox.queue.attempts import dying
 from fairbox.tables.key_claims import KeyClaim
-from fairbox.tables.keys import key_digest
-from fairbox.tables.stored_messages import Claim, StoredMessage
+from fairbox.tables.stored_messages import Claim, StoredMessage, key_digest
 
 if TYPE_CHECKING:
     from fairbox.client.queue_context import QueueContext

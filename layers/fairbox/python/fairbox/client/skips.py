@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from fairbox.model.messages import MessageRef, OpenLane
-    from fairbox.model.topics import TopicState
+    from fairbox.model.topic_states import TopicState
     from fairbox.tables.deferred_keys import DeferredKeys
     from fairbox.tables.stored_messages import StoredMessage
 

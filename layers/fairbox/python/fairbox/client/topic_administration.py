@@ -24,8 +24,8 @@ from fairbox.tables.topic_rows import IN_FORCE_SECONDS, check_stays, check_subsc
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from fairbox.model.subscription_status import SubscriptionStatus
-    from fairbox.model.topics import Subscription, Topic, TopicState
+    from fairbox.model.topic_states import SubscriptionStatus, TopicState
+    from fairbox.model.topics import Subscription, Topic
 
 MAX_PAUSE_REASON: Final = 200
 

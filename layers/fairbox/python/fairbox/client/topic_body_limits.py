@@ -10,7 +10,7 @@ from fairbox.tables.stored_messages import StoredMessage
 
 if TYPE_CHECKING:
     from fairbox.model.messages import Message, MessageRef
-    from fairbox.model.topics import TopicState
+    from fairbox.model.topic_states import TopicState
 
 ALWAYS_FIT: Final = {
     "sns": 32_000,

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fairbox.model.messages import OpenLane
-    from fairbox.model.topics import TopicState
+    from fairbox.model.topic_states import TopicState
 
 DELETE_SECONDS: Final = 2 * PRODUCER_COPY_SECONDS  # two lifetimes, as a resize is announced
 _OWN: Final = "fairbox."  # names of topics that the library itself publishes to

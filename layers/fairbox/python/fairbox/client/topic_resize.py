@@ -13,7 +13,7 @@ from fairbox.tables.topic_rows import check_stays
 
 if TYPE_CHECKING:
     from fairbox.model.epochs import Epoch, Phase
-    from fairbox.model.topics import TopicState
+    from fairbox.model.topic_states import TopicState
 
 
 @dataclass(frozen=True, slots=True)

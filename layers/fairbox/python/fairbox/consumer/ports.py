@@ -8,7 +8,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from fairbox.model.received_messages import Received
-    from fairbox.model.topics import Partition, TopicState
+    from fairbox.model.topic_states import TopicState
+    from fairbox.model.topics import Partition
 
 
 class Source(Protocol):

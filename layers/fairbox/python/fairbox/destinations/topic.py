@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from fairbox.model.messages import Message, MessageRef
-    from fairbox.model.topics import TopicState
+    from fairbox.model.topic_states import TopicState
     from fairbox.tables.stored_messages import StoredMessage
 
 _OVERHEAD: Final = 32 * 1024

@@ -1,4 +1,8 @@
-"""Burials: moves of messages into lane `dead`, each in one transaction with its batch item."""
+"""Burials, and other removals of messages that nobody is to receive any more.
+
+A burial moves a message into lane `dead`, in one transaction with its batch item. A message that
+is marked `gone` is removed by whoever reads it first.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +11,17 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from fairbox.errors import ItemTooLarge, TransactionCancelled, Unavailable
+from fairbox.dispatch.delivery import DeliveryResult, VisitReport
+from fairbox.errors import FairboxError, ItemTooLarge, TransactionCancelled, Unavailable
+from fairbox.observability.delivery_metrics import DeliveryMetrics
 from fairbox.tables import message_states
 from fairbox.tables.dead_letters import reason_of
 from fairbox.tables.keys import key_of
 from fairbox.tables.lanes import saved_or_there
-from fairbox.tables.message_states import bare
 from fairbox.tables.stored_messages import read_message
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from fairbox.batches.message_items import Moved
     from fairbox.tables.stored_messages import Saved, StoredMessage
@@ -150,5 +155,70 @@ class Burials:
 def _ever_smaller(stored: StoredMessage) -> Iterator[StoredMessage]:
     """Yield a dying message whole, then without history, then without any attempts."""
     yield stored
-    yield bare(stored)
+    yield message_states.bare(stored)
     yield replace(stored, states={}, reason=reason_of(stored))
+
+
+def finish_marked(
+    tables: Tables, messages: Sequence[StoredMessage], errors: list[str] | None = None
+) -> int:
+    """Bury the dead among messages that carry `gone`, delete the others.
+
+    A message that cannot be finished now, such as one whose batch item's group is busy, stays
+    marked for its next reader, and stops no other.
+
+    Args:
+        tables: the tables.
+        messages: all marked.
+        errors: the errors are added here; None: they are only logged.
+
+    Returns:
+        The number of messages finished.
+    """
+    finished = 0
+    for stored in messages:
+        died = frozenset(name for name, state in stored.states.items() if state.dead)
+        try:
+            if stored.gone == "dead" and died:
+                # in one transaction: another process may be at this move, or a redrive behind it
+                Burials(tables).finish(stored, died)
+            else:
+                tables.lanes.delete_marked(stored)
+        except FairboxError as error:
+            logger.warning(
+                "a marked message could not be finished",
+                extra={"ref": str(stored.ref), "error": str(error)},
+            )
+            if errors is not None:
+                errors.append(str(error))
+        else:
+            finished += 1
+
+    return finished
+
+
+def bury_marked(tables: Tables, stored: StoredMessage) -> None:
+    """Bury a message that the caller has just marked as dead.
+
+    If that fails it stays marked, and so dead, for its next reader.
+    """
+    died = frozenset(name for name, state in stored.states.items() if state.dead)
+    with suppress(FairboxError):
+        Burials(tables).bury(stored, died)
+
+
+def readable(
+    tables: Tables,
+    messages: Sequence[StoredMessage],
+    unreadable: Sequence[Mapping[str, object]],
+    report: VisitReport,
+) -> list[StoredMessage]:
+    """Bury unreadable items, finish messages marked as leaving; return the outstanding ones."""
+    for item in unreadable:
+        Burials(tables).bury_raw(item, "unreadable")
+        report.unreadable += 1
+    errors: list[str] = []
+    report.finished += finish_marked(tables, [m for m in messages if m.gone], errors)
+    if errors:
+        report.deliveries.append(DeliveryResult(DeliveryMetrics(errors=errors)))
+    return [m for m in messages if not m.gone]

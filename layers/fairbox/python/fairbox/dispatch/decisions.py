@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from fairbox.dispatch.burials import Burials
 from fairbox.errors import BatchBusy, FairboxError
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from random import Random
 
-    from fairbox.dispatch.delivery_result import DeliveryResult
+    from fairbox.dispatch.delivery import DeliveryResult, SendOrder
     from fairbox.dispatch.ports import Outcome
     from fairbox.model.clock import Clock
-    from fairbox.model.topics import TopicState
+    from fairbox.model.topic_states import TopicState
     from fairbox.observability.delivery_metrics import DeliveryMetrics
     from fairbox.tables.stored_messages import Saved
     from fairbox.tables.tables import Tables
@@ -158,22 +158,6 @@ def next_due(
             times.append(now + round(wait * 1000))
 
     return min(times, default=None)
-
-
-class SendOrder(Protocol):
-    """The order of messages on an ordered shard."""
-
-    def admits(self, stored: StoredMessage, name: str, now: int) -> bool:
-        """Return whether a message that a subscription lacks may be sent to it at `now` (ms)."""
-        ...
-
-    def may_die(self, stored: StoredMessage, died: frozenset[str]) -> bool:
-        """Return whether a message may die for these, after writing down the keys that it blocks.
-
-        Raises:
-            FairboxError: that could not be written.
-        """
-        ...
 
 
 class OutcomeWriter:

@@ -12,12 +12,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from fairbox.dispatch.decisions import OutcomeWriter
-from fairbox.dispatch.delivery_result import DeliveryResult
-from fairbox.dispatch.page_streams import Delivery, How, PageStream
+from fairbox.dispatch.delivery import Admitted, Delivery, DeliveryResult, How, Job
+from fairbox.dispatch.overlapping_pages import PageStream
 from fairbox.dispatch.ports import OVERDUE_MS, Doorbell
-from fairbox.dispatch.sending.circuit_breakers import Admitted, Gate
+from fairbox.dispatch.sending.circuit_breakers import Gate
 from fairbox.dispatch.sending.circuit_follow_up import follow_up_bells
-from fairbox.dispatch.sending.jobs import Job
 from fairbox.dispatch.sending.sender import Sender, run_concurrently, run_sequentially
 from fairbox.errors import FairboxError
 from fairbox.model.clock import milliseconds
@@ -26,13 +25,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from random import Random
 
-    from fairbox.dispatch.decisions import SendOrder
-    from fairbox.dispatch.page_streams import Page
+    from fairbox.dispatch.delivery import SendOrder
+    from fairbox.dispatch.overlapping_pages import Page
     from fairbox.dispatch.ports import Destinations, Doorbells, Outcome
-    from fairbox.dispatch.sending.sender import FanOut, Readiness
+    from fairbox.dispatch.sending.lines import Readiness
+    from fairbox.dispatch.sending.sender import FanOut
     from fairbox.model.clock import Clock
-    from fairbox.model.messages import MessageRef
-    from fairbox.model.topics import Subscription, TopicState
+    from fairbox.model.messages import MessageRef, Shard
+    from fairbox.model.topic_states import TopicState
+    from fairbox.model.topics import Subscription
     from fairbox.tables.stored_messages import StoredMessage
     from fairbox.tables.tables import Tables
 
@@ -81,6 +82,12 @@ class Dispatcher:
     def allowed_in_stream(self, topic: TopicState) -> bool:
         """Whether the relay may call a subscription of the topic."""
         return any(map(self._sender.allowed_in_stream, topic.subscriptions))
+
+    def ring_at(self, shard: Shard, seconds: set[int]) -> None:
+        """Enqueue visits of a shard at these times, in seconds since 1970 UTC; 0: at once."""
+        self.doorbells.ring(
+            [Doorbell(*shard, not_before=second * 1000) for second in sorted(seconds)]
+        )
 
     def deliver(
         self,

@@ -17,6 +17,8 @@ OVERDUE_MS: Final = 60_000
 
 Verdict = Literal["taken", "refused", "throttled", "unreachable", "gone"]
 Blame = Literal["destination", "message", "unknown"]
+FROM_HEAD: Final = "head:"
+"""`Doorbell.after` of a walk that forgets the shard's position."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,7 @@ class Outcome:
 
 
 TAKEN = Outcome("taken")
+
 
 Outcomes = dict[tuple["MessageRef", str], Outcome]
 """Outcomes by message and subscription."""

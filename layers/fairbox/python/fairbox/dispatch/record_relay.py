@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.dispatch.burials import Burials
-from fairbox.dispatch.delivery_result import DeliveryResult
+from fairbox.dispatch.delivery import DeliveryResult
 from fairbox.dispatch.ports import Doorbell
 from fairbox.errors import FairboxError, NewerVersion, Unreadable
 from fairbox.model.clock import milliseconds
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from fairbox.dispatch.dispatcher import Dispatcher
     from fairbox.model.messages import MessageRef, Shard
-    from fairbox.model.topics import TopicState
+    from fairbox.model.topic_states import TopicState
     from fairbox.tables.stored_messages import StoredMessage
     from fairbox.tables.stream_records import Change
 

@@ -6,17 +6,10 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from fairbox.dispatch.burials import readable
+from fairbox.dispatch.delivery import VisitReport
 from fairbox.dispatch.ordered.visit import OrderedVisits
 from fairbox.dispatch.ports import Doorbell
-from fairbox.dispatch.visit_steps import (
-    VisitReport,
-    limited,
-    next_turns,
-    paced,
-    postpone_check,
-    readable,
-    ring_at,
-)
 from fairbox.dispatch.walks import Walk, places_below, places_since
 from fairbox.model.clock import milliseconds
 from fairbox.model.ids import time_of
@@ -27,7 +20,8 @@ if TYPE_CHECKING:
 
     from fairbox.dispatch.dispatcher import Dispatcher
     from fairbox.model.messages import MessageRef
-    from fairbox.model.topics import TopicState
+    from fairbox.model.topic_states import TopicState
+    from fairbox.model.topics import Subscription
     from fairbox.tables.walk_positions import Places, WalkPosition
 
 WAITED_MS: Final = 60_000
@@ -83,8 +77,8 @@ class Visits:
             self._postpone(doorbell, topic)
         elif not doorbell.refs and self._room(doorbell, topic) == 0:
             shard = (doorbell.topic, doorbell.epoch, doorbell.shard)
-            at = next_turns(self._dispatcher, doorbell, topic, set(topic.subscription_names), set())
-            ring_at(self._dispatcher, shard, {turn // 1000 for turn in at.values()})
+            at = self._dispatcher.gate.turns(doorbell, topic, set(topic.subscription_names), set())
+            self._dispatcher.ring_at(shard, {turn // 1000 for turn in at.values()})
         else:
             self._ordered.visit(doorbell, topic, report, deadline)
 
@@ -109,7 +103,7 @@ class Visits:
 
     def _room(self, doorbell: Doorbell, topic: TopicState) -> int | None:
         """Return how many messages a rate allows the visit; None: others may be sent, too."""
-        only = limited(_audience(doorbell, topic))
+        only = _limited(_audience(doorbell, topic))
         return None if only is None else self._gate.room(only)
 
     def _await_turn(self, doorbell: Doorbell, audience: TopicState) -> None:
@@ -119,7 +113,7 @@ class Visits:
         """
         if doorbell.since:
             self._note_places(doorbell, [doorbell.subscription], places_since(doorbell.since))
-        at = next_turns(self._dispatcher, doorbell, audience, audience.subscription_names, ())
+        at = self._dispatcher.gate.turns(doorbell, audience, audience.subscription_names, ())
         turn = at[doorbell.subscription]
         bell = replace(doorbell, not_before=turn, before=turn, since=0)
         self._dispatcher.doorbells.ring([bell])
@@ -156,13 +150,13 @@ class Visits:
             report.deliveries.append(result)
             self._hand_over(result.apart, kept=doorbell.kept)
 
-        waiting = paced(report)
+        waiting = report.paced
         if len(refs) < len(doorbell.refs):
             waiting |= topic.subscription_names
         if not waiting:
             return
 
-        at = next_turns(self._dispatcher, doorbell, topic, waiting, waiting)
+        at = self._dispatcher.gate.turns(doorbell, topic, waiting, waiting)
         # before the ring: of equal doorbells for one second one stays, whatever places it tells
         self._note_places(doorbell, at, places_below(doorbell))
         since = min(_time(ref) for ref in doorbell.refs) - 1
@@ -264,7 +258,7 @@ class Visits:
         row = self._tables.lanes.page("ready", *shard, limit=1).row
         now = milliseconds(self._clock)
         if row is not None and row.next_check is not None and row.next_check <= now:
-            postpone_check(self._tables, row, self._gate.quiet_until(topic), now)
+            self._tables.rows.postpone_check(row, self._gate.quiet_until(topic), now)
 
 
 def _audience(doorbell: Doorbell, topic: TopicState) -> TopicState:
@@ -273,6 +267,12 @@ def _audience(doorbell: Doorbell, topic: TopicState) -> TopicState:
         return topic
     its = tuple(s for s in topic.subscriptions if s.name == doorbell.subscription)
     return replace(topic, subscriptions=its)
+
+
+def _limited(audience: TopicState) -> Subscription | None:
+    """Return the only subscription that a visit sends to, if it has a rate."""
+    one = audience.subscriptions
+    return one[0] if len(one) == 1 and one[0].rate is not None else None
 
 
 def _handed_over(doorbell: Doorbell) -> bool:

@@ -12,16 +12,9 @@ from functools import partial
 from itertools import compress
 from typing import TYPE_CHECKING, Final
 
-from fairbox.dispatch.ports import OVERDUE_MS, Doorbell
-from fairbox.dispatch.visit_steps import (
-    FROM_HEAD,
-    PAGE,
-    next_turns,
-    paced,
-    page_size,
-    postpone_check,
-    readable,
-)
+from fairbox.dispatch.burials import readable
+from fairbox.dispatch.ports import FROM_HEAD, OVERDUE_MS, Doorbell
+from fairbox.dispatch.sending.rate_limits import PAGE, page_size
 from fairbox.model.clock import milliseconds
 from fairbox.model.ids import before, bound_of, sent_at, time_of
 from fairbox.tables.keys import due_sk, message_sk
@@ -30,13 +23,11 @@ from fairbox.tables.walk_positions import END, LANES, NOWHERE, Places, WalkPosit
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from fairbox.dispatch.delivery_result import DeliveryResult
+    from fairbox.dispatch.delivery import DeliveryResult, VisitReport
     from fairbox.dispatch.dispatcher import Dispatcher
-    from fairbox.dispatch.page_streams import Page
-    from fairbox.dispatch.visit_steps import VisitReport
+    from fairbox.dispatch.overlapping_pages import Page
     from fairbox.model.messages import OpenLane
-    from fairbox.model.subscription_status import Admission
-    from fairbox.model.topics import TopicState
+    from fairbox.model.topic_states import Admission, TopicState
     from fairbox.tables.stored_messages import StoredMessage
     from fairbox.tables.tables import Tables
 
@@ -425,10 +416,8 @@ class Walk:
             at = now + 1000
 
         served = {n for delivery in self._report.deliveries for n in delivery.served}
-        waiting = paced(self._report)
-        at = next_turns(self._dispatcher, self._doorbell, self._topic, waiting, served).get(
-            name, at
-        )
+        waiting = self._report.paced
+        at = self._dispatcher.gate.turns(self._doorbell, self._topic, waiting, served).get(name, at)
 
         if self._alone and self._report.unfinished and self._report.progress and not waiting:
             return Doorbell(*self._shard, before=now + 1, subscription=name)
@@ -468,7 +457,7 @@ class Walk:
                 following = page.messages[0].ref.due or 0
                 due = min(due, following) if due > now else following
 
-        postpone_check(self._tables, row, due, now)
+        self._tables.rows.postpone_check(row, due, now)
 
 
 def _after(doorbell: Doorbell) -> tuple[OpenLane | None, str]:

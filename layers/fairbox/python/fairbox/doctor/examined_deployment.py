@@ -15,7 +15,7 @@ from fairbox.tables.feed_rows import FeedRows
 if TYPE_CHECKING:
     from fairbox.client.outbox import Outbox
     from fairbox.doctor.aws import Aws
-    from fairbox.model.topics import TopicState
+    from fairbox.model.topic_states import TopicState
     from fairbox.settings import Settings
     from fairbox.tables.shard_rows import ShardRow
 

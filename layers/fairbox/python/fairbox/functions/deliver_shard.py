@@ -5,14 +5,14 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from fairbox.aws.doorbell_records import answer_doorbells
+from fairbox.aws.sqs_doorbells import answer_doorbells
 from fairbox.dispatch.visits import Visits
 from fairbox.runtime.function_application import Application
 from fairbox.runtime.start import make_at_start
 from fairbox.runtime.time_limit import ends_in_time
 
 if TYPE_CHECKING:
-    from fairbox.dispatch.visit_steps import VisitReport
+    from fairbox.dispatch.delivery import VisitReport
 
 SENDING = 0.4
 """Share of the time limit in which calls to destinations begin: 18 s of 45."""

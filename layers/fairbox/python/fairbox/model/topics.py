@@ -9,16 +9,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from fairbox.errors import InvalidInput
-from fairbox.model.epochs import Epoch, epoch_at, ref_of
 from fairbox.model.messages import check_text, check_topic
 from fairbox.model.sharding import MAX_PARTITIONS, MAX_SHARDS
-from fairbox.model.subscription_status import NEW
 
 if TYPE_CHECKING:
     from random import Random
 
-    from fairbox.model.messages import Message, MessageRef
-    from fairbox.model.subscription_status import SubscriptionStatus
 
 Ordering = Literal["none", "key"]
 OnDead = Literal["skip", "block"]
@@ -284,91 +280,3 @@ class Subscription:
             host = _AFTER_HOST.split(rest.lstrip("/"))[0].rpartition("@")[2]
             return f"{scheme}:{host}"[:MAX_LABEL]
         return f"{scheme}:{_LAST_NAME.split(rest)[-1]}"[:MAX_LABEL]
-
-
-@dataclass(frozen=True, slots=True)
-class TopicState:
-    """A topic as it stands: declaration, epochs, subscriptions.
-
-    Attributes:
-        topic: the declaration; `topic.shards` is the newest epoch's count.
-        epochs: ascending by number and by time.
-        subscriptions: ascending by name; empty: the topic is pulled.
-        version: grows with every change of the topic row.
-        paused: receiving from it gives nothing.
-        deleting: since when it takes no messages because it is being deleted, in milliseconds since
-            1970 UTC; None: it is not.
-        statuses: of its subscriptions by name, as they were when the topic was read.
-        widths: of a partitioned queue's logical name: the numbers of partitions that it has had, as
-            epochs, since it was resized first; else empty.
-    """
-
-    topic: Topic
-    epochs: tuple[Epoch, ...]
-    subscriptions: tuple[Subscription, ...] = ()
-    version: int = 1
-    paused: bool = False
-    deleting: int | None = None
-    statuses: Mapping[str, SubscriptionStatus] = field(default_factory=dict, compare=False)
-    widths: tuple[Epoch, ...] = ()
-
-    @property
-    def groups(self) -> int:
-        """Visits at a time that subscriptions share: eight.
-
-        On ordered topics at most as many as a subscription may have in flight, because there no
-        subscription has visits of its own.
-        """
-        if self.topic.ordering == "none":
-            return GROUPS
-        limits = [s.max_in_flight for s in self.subscriptions if s.max_in_flight is not None]
-        return min([GROUPS, *limits])
-
-    def status(self, name: str) -> SubscriptionStatus:
-        """Return how a subscription stood when the topic was read."""
-        return self.statuses.get(name, NEW)
-
-    @property
-    def pushed(self) -> bool:
-        """Whether the dispatcher delivers the topic."""
-        return bool(self.subscriptions)
-
-    @property
-    def kept_ms(self) -> int | None:
-        """Age (ms) from which messages expire, with a margin for clocks; None: they do not.
-
-        Messages of a pushed topic never expire, even if its row has a retention.
-        """
-        if self.pushed or self.topic.message_retention is None:
-            return None
-        return self.topic.message_retention * 1000 + EXPIRY_MARGIN_MS
-
-    @property
-    def subscription_names(self) -> frozenset[str]:
-        """The names of all subscriptions."""
-        return frozenset(s.name for s in self.subscriptions)
-
-    def subscribed_at(self, ms: int) -> frozenset[str]:
-        """Return the names of the subscriptions that were there at a time."""
-        return frozenset(s.name for s in self.subscriptions if s.since <= ms)
-
-    def epoch_at(self, ms: int) -> Epoch:
-        """Return the epoch that an id's time chooses; the first for times before all."""
-        return epoch_at(self.epochs, ms)
-
-    def width_at(self, ms: int) -> Epoch:
-        """Return the number of partitions that an id's time chooses, as an epoch's `shards`."""
-        count = 1 if self.topic.partition is None else self.topic.partition.count
-        return epoch_at(self.widths or (Epoch(0, count, 0),), ms)
-
-    def ref(self, message: Message) -> MessageRef:
-        """Return the message's ref: epoch by the id's time, shard by its key."""
-        return ref_of(message, self.epochs)
-
-    def shards(self) -> list[tuple[int, int]]:
-        """Return every (epoch, shard) that may hold messages, oldest epoch first."""
-        return [(e.number, n) for e in self.epochs for n in range(e.shards)]
-
-    def epoch(self, number: int) -> Epoch | None:
-        """Return an epoch by its number; None: it is not listed."""
-        return next((e for e in self.epochs if e.number == number), None)

@@ -20,7 +20,7 @@ from fairbox.observability.metrics import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from fairbox.model.subscription_status import CircuitEvent
+    from fairbox.model.topic_states import CircuitEvent
     from fairbox.observability.metrics import Metrics
 
 Name = tuple[str, str]

@@ -11,8 +11,8 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from fairbox.dispatch.ordered.resize_barrier import ResizeBarrier
-from fairbox.dispatch.tombstones import bury_marked
+from fairbox.dispatch.burials import bury_marked
+from fairbox.dispatch.ordered.barriers import ResizeBarrier
 from fairbox.model.clock import milliseconds
 from fairbox.model.receipts import TOKEN_BYTES
 from fairbox.queue.attempts import dying
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from fairbox.model.clock import Clock
     from fairbox.model.messages import Shard
-    from fairbox.model.topics import TopicState
+    from fairbox.model.topic_states import TopicState
     from fairbox.queue.ordered_reads import ShardRead, Wanted, Window
     from fairbox.queue.shard_rotation import Place
     from fairbox.tables.key_claims import KeyClaim, KeyClaims

@@ -6,16 +6,16 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from fairbox.dispatch.ordered.resize_barrier import NOTHING
+from fairbox.dispatch.ordered.barriers import NOTHING
 from fairbox.model.ids import behind, time_of
 from fairbox.queue.ordered_reads import YOUNG_MS
 from fairbox.tables.key_claims import MAX_ENTRIES, MAX_IDS, KeyClaim, KeyClaims, token_of
-from fairbox.tables.keys import key_digest
+from fairbox.tables.stored_messages import key_digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from fairbox.dispatch.ordered.resize_barrier import Waits
+    from fairbox.dispatch.ordered.barriers import Waits
     from fairbox.queue.ordered_reads import ShardRead, Window
     from fairbox.tables.stored_messages import StoredMessage
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
-from fairbox.dispatch.burials import Burials
-from fairbox.dispatch.tombstones import finish_marked
+from fairbox.dispatch.burials import Burials, finish_marked
 from fairbox.model.clock import milliseconds
 from fairbox.model.ids import before, time_of
 from fairbox.model.messages import MessageRef
 from fairbox.queue.ordered_reads import YOUNG_MS, ShardRead, Window
 from fairbox.tables.key_claims import KeyClaims
-from fairbox.tables.keys import HEAD, key_digest
+from fairbox.tables.keys import HEAD
+from fairbox.tables.stored_messages import key_digest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

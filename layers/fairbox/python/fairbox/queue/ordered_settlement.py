@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from fairbox.dispatch.tombstones import bury_marked
+from fairbox.dispatch.burials import bury_marked
 from fairbox.errors import StaleReceipt, Unavailable
 from fairbox.model.clock import milliseconds
 from fairbox.model.swap import swap

@@ -6,8 +6,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal
 
-from fairbox.dispatch.burials import Burials
-from fairbox.dispatch.tombstones import bury_marked, finish_marked
+from fairbox.dispatch.burials import Burials, bury_marked, finish_marked
 from fairbox.model.clock import milliseconds
 from fairbox.model.ids import time_of
 from fairbox.queue.attempts import dying

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fairbox.model.clock import Clock
-    from fairbox.model.topics import TopicState
+    from fairbox.model.topic_states import TopicState
 
 _VISITS: Final = 10_000  # of a round, whatever a clock or a row says
 _SHORTEST_SECONDS: Final = 0.1

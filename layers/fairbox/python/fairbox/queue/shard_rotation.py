@@ -11,7 +11,7 @@ from fairbox.tables.hints import group_of
 if TYPE_CHECKING:
     from random import Random
 
-    from fairbox.model.topics import TopicState
+    from fairbox.model.topic_states import TopicState
 
 Place = tuple[int, int]  # epoch and shard
 

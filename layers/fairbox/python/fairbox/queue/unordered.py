@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from fairbox.model.clock import Clock
     from fairbox.model.messages import Shard
-    from fairbox.model.topics import TopicState
+    from fairbox.model.topic_states import TopicState
     from fairbox.queue.hint_cache import HintCache
     from fairbox.queue.models import Taken
     from fairbox.queue.shard_rotation import Round

@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from fairbox.dispatch.tombstones import bury_marked
+from fairbox.dispatch.burials import bury_marked
 from fairbox.errors import StaleReceipt, Unavailable
 from fairbox.model.clock import milliseconds
 from fairbox.model.swap import swap

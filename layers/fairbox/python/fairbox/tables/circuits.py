@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 from fairbox.errors import FairboxError, TransactionCancelled, Unreadable
-from fairbox.model.subscription_status import NEW, CircuitState, SubscriptionStatus
+from fairbox.model.topic_states import NEW, CircuitState, SubscriptionStatus
 from fairbox.tables.calls import ConditionFailed
 from fairbox.tables.keys import SK, key_text, subscription_key
 from fairbox.tables.stored_messages import number

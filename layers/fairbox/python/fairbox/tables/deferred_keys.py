@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from fairbox.errors import Unreadable
 from fairbox.model.versions import check_number
 from fairbox.tables.calls import ConditionFailed
-from fairbox.tables.keys import KEY_BYTES, check_version, key_text, shard_key
+from fairbox.tables.keys import check_version, key_text, shard_key
 from fairbox.tables.shard_rows import ROW_VERSION, read_shard, versioned_update
-from fairbox.tables.stored_messages import number
+from fairbox.tables.stored_messages import KEY_BYTES, number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

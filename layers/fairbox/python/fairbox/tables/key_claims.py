@@ -19,9 +19,9 @@ from fairbox.model.ids import before
 from fairbox.model.receipts import TOKEN_BYTES
 from fairbox.model.versions import check_number
 from fairbox.tables.calls import ConditionFailed
-from fairbox.tables.keys import KEY_BYTES, check_version, key_text, shard_key
+from fairbox.tables.keys import check_version, key_text, shard_key
 from fairbox.tables.shard_rows import ROW_VERSION, SETTLED, read_shard, versioned_update
-from fairbox.tables.stored_messages import number
+from fairbox.tables.stored_messages import KEY_BYTES, number
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping, Sequence

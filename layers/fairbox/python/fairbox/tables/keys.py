@@ -7,7 +7,6 @@ nothing is written while all items are of version 1, and an upgrade costs no wri
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from fairbox.errors import Unreadable
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from fairbox.model.messages import Lane, MessageRef
-    from fairbox.tables.stored_messages import StoredMessage
 
 NEEDS: Final = "cv"  # N, of every item but messages: codec version a reader must know; absent: 1
 PK: Final = "pk"
@@ -32,8 +30,6 @@ Key = dict[str, Any]
 
 HEARTBEATS: Final = "heartbeat"
 _DUE_DIGITS: Final = 15
-KEY_BYTES: Final = 8
-_KEY_DOMAIN: Final = b"fairbox/held\0"
 
 
 def key(pk: str, sk: str) -> Key:
@@ -190,9 +186,3 @@ def unknown_of(item: Mapping[str, Any], known: frozenset[str]) -> tuple[tuple[st
     if item.keys() <= known:
         return ()
     return tuple(sorted((n, v) for n, v in item.items() if n not in known))
-
-
-def key_digest(stored: StoredMessage) -> bytes:
-    """Return the digest of a message's key; without one each message is a key of its own."""
-    text = stored.message.shard_key
-    return hashlib.sha256(_KEY_DOMAIN + text.encode()).digest()[:KEY_BYTES]

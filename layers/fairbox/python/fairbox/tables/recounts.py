@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from fairbox.errors import Unavailable, Unreadable
 from fairbox.model.messages import Message, MessageRef
+from fairbox.model.swap import swap
 from fairbox.tables.calls import ConditionFailed
 from fairbox.tables.keys import HEAD, PK, SK, Item, Key, key, key_of, key_text, lane_pk, message_sk
+from fairbox.tables.shard_rows import ShardRow
 from fairbox.tables.stored_messages import GONE, MOVED, STATE_DEAD, STATES, message_item
 from fairbox.tables.stream_records import sequence_order
 
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 
     from fairbox.model.messages import Shard
     from fairbox.tables.calls import Calls
-    from fairbox.tables.shard_rows import ShardRow
+    from fairbox.tables.shard_rows import ShardRows
 
 # of the items of partition `recount`: one a shard; what they gather lies beside it
 RECOUNT_STATE: Final = "cu"  # S, how far a recount is, as JSON
@@ -209,10 +211,36 @@ def fence_sk(lane: Part, message_id: str, now: int) -> str:
 class RecountTable:
     """Reads and writes recounts, and the marks that they gather."""
 
-    def __init__(self, calls: Calls, outbox: str, deliveries: str) -> None:
+    def __init__(self, calls: Calls, outbox: str, deliveries: str, rows: ShardRows) -> None:
         self._calls = calls
+        self._rows = rows
         self._table = outbox
         self._deliveries = deliveries
+
+    def doubt(self, shards: Iterable[Shard], now: int) -> None:
+        """Put the counts of shards in doubt, and ask for a recount of each (1 RRU, 2 WRU).
+
+        Args:
+            shards: each once.
+            now: milliseconds since 1970 UTC.
+
+        Raises:
+            FairboxError: some may not be asked for; all may be asked for again.
+        """
+        for shard in shards:
+            with suppress(Unreadable):  # it has no counts to doubt
+                self._doubt(shard, now)
+            self.ask(shard)
+
+    def _doubt(self, shard: Shard, now: int) -> None:
+        def read() -> ShardRow:
+            return next(iter(self._rows.get_many([shard])), ShardRow(*shard))
+
+        def write(after: ShardRow, before: ShardRow) -> ShardRow | None:
+            return None if self._rows.change(after, before) else read()
+
+        if swap(read(), lambda row: row.doubted(now), write) is None:
+            raise Unavailable("update_item", "a shard row is changed by others")
 
     def ask(self, shard: Shard) -> None:
         """Ask for a recount; one that is underway begins again (1 WRU).

@@ -62,6 +62,8 @@ _WATCHED: Final = (
     PURGED_DEAD,
     RECOUNT,
 )
+_FIRST_BACKOFF_SECONDS: Final = 60
+MAX_BACKOFF_SECONDS: Final = 600
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,6 +293,14 @@ class ShardRows:
             )
 
         return sum(answer.done for answer in execute(self._calls, statements))
+
+    def postpone_check(self, row: ShardRow, next_due: int, now: int) -> None:
+        """Postpone the sweep's next check: to `next_due`, or twice as far as before (3 WRU)."""
+        backoff = min(MAX_BACKOFF_SECONDS, max(_FIRST_BACKOFF_SECONDS, row.backoff * 2))
+        next_check_at = now + backoff * 1000
+        if now < next_due:
+            next_check_at = min(next_check_at, next_due)
+        self.postpone(row, next_check_at, backoff)
 
     def postpone(self, row: ShardRow, next_check: int, backoff: int) -> bool:
         """Postpone the next check where it is as in `row`; return whether it was."""

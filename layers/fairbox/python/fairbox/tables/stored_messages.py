@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from fairbox.model.bodies import BodyStore
     from fairbox.model.messages import Lane
-    from fairbox.tables.keys import Item
 
 # of a message (lanes `ready` and `later` of the outbox, lane `dead` of the deliveries table)
 VERSION: Final = "v"  # N, codec version that a reader must know; absent: 1
@@ -93,6 +92,8 @@ _KNOWN: Final = frozenset(
         SKIPPED, EXPIRES_AT,
     }
 )  # fmt: skip
+KEY_BYTES: Final = 8
+_KEY_DOMAIN: Final = b"fairbox/held\0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -556,3 +557,9 @@ def published_item(stored: StoredMessage) -> Item:
         item[OFFLOADED] = {"S": f"{stored.offloaded.bucket}/{stored.offloaded.key}"}
         item[SIZE] = number(stored.size)
     return item
+
+
+def key_digest(stored: StoredMessage) -> bytes:
+    """Return the digest of a message's key; without one each message is a key of its own."""
+    text = stored.message.shard_key
+    return hashlib.sha256(_KEY_DOMAIN + text.encode()).digest()[:KEY_BYTES]

@@ -113,7 +113,7 @@ class Tables:
         """The recounts of shards whose counts are in doubt."""
         from fairbox.tables.recounts import RecountTable  # noqa: PLC0415
 
-        return RecountTable(self.calls, self.outbox, self.deliveries)
+        return RecountTable(self.calls, self.outbox, self.deliveries, self.rows)
 
     def outstanding_or_dead(
         self, ref: MessageRef

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from fairbox.model.clock import Clock
-    from fairbox.model.topics import TopicState
+    from fairbox.model.topic_states import TopicState
     from fairbox.tables.busiest_topics import BusiestTopics
     from fairbox.tables.topic_rows import TopicTable
 

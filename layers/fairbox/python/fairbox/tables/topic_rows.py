@@ -15,6 +15,7 @@ from fairbox.errors import (
 )
 from fairbox.model.clock import milliseconds
 from fairbox.model.epochs import Epoch
+from fairbox.model.topic_states import TopicState
 from fairbox.model.topics import (
     MAX_SUBSCRIPTIONS,
     Ordering,
@@ -22,7 +23,6 @@ from fairbox.model.topics import (
     RetryPolicy,
     Subscription,
     Topic,
-    TopicState,
 )
 from fairbox.tables.busiest_topics import BUSIEST, busiest_attributes
 from fairbox.tables.circuits import DESTINATION, NOT_OURS, STANDING, read_status, status_attributes
@@ -45,7 +45,7 @@ from fairbox.tables.topic_changes import CONFIG_VERSION, ChangesRow
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from fairbox.model.subscription_status import SubscriptionStatus
+    from fairbox.model.topic_states import SubscriptionStatus
     from fairbox.tables.busiest_topics import BusiestTopics
     from fairbox.tables.calls import Calls
 

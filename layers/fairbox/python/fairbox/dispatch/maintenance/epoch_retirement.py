@@ -17,7 +17,7 @@ from fairbox.tables.epoch_rows import EpochTable
 if TYPE_CHECKING:
     from fairbox.model.clock import Clock
     from fairbox.model.epochs import Epoch
-    from fairbox.model.topics import TopicState
+    from fairbox.model.topic_states import TopicState
     from fairbox.tables.tables import Tables
 
 _UNITS_A_SHARD: Final = 4.0

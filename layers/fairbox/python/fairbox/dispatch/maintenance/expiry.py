@@ -15,13 +15,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from fairbox.dispatch.parallel import one_by_one
-from fairbox.dispatch.visit_steps import postpone_check
 from fairbox.errors import FairboxError
 from fairbox.model.clock import milliseconds
 from fairbox.model.ids import time_of
 from fairbox.model.topics import EXPIRY_MARGIN_MS
 from fairbox.tables.expiries import EXPIRED, Expiries
-from fairbox.tables.keys import key_digest
+from fairbox.tables.stored_messages import key_digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -184,7 +183,7 @@ class Expiry:
         else:
             walk.ended = True
             if walk.kept and not walk.removed:
-                postpone_check(self._tables, walk.row, 0, now)
+                self._tables.rows.postpone_check(walk.row, 0, now)
 
     def _mark(self, messages: Sequence[StoredMessage]) -> list[StoredMessage]:
         """Mark messages of an unordered shard; return the marked."""

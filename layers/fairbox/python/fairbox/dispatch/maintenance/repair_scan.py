@@ -9,22 +9,20 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from fairbox.dispatch.burials import Burials
-from fairbox.dispatch.doubt import doubt
+from fairbox.dispatch.burials import Burials, finish_marked
 from fairbox.dispatch.ports import OVERDUE_MS, Doorbell
 from fairbox.dispatch.stream.marking import LANES, MarkReport
-from fairbox.dispatch.tombstones import finish_marked
 from fairbox.errors import FairboxError, NewerVersion, Unreadable
 from fairbox.model.clock import milliseconds
 from fairbox.model.epochs import belongs
 from fairbox.model.ids import sent_at
-from fairbox.model.subscription_status import NEW
+from fairbox.model.topic_states import NEW
 from fairbox.tables.deferred_keys import EVERY_KEY, name_digest, read_deferred
-from fairbox.tables.keys import PK, key_digest, message_sk, parse_lane_pk
+from fairbox.tables.keys import PK, message_sk, parse_lane_pk
 from fairbox.tables.message_edits import Edits
 from fairbox.tables.repair_cursor import Cursor, LanePart, RepairTable
 from fairbox.tables.shard_rows import NEVER_MS, ShardRow, is_shard_row, read_shard
-from fairbox.tables.stored_messages import read_message
+from fairbox.tables.stored_messages import key_digest, read_message
 from fairbox.tables.stream_records import read_record, table_of
 
 if TYPE_CHECKING:
@@ -36,8 +34,7 @@ if TYPE_CHECKING:
     from fairbox.dispatch.stream.marking import Marking
     from fairbox.model.clock import Clock
     from fairbox.model.messages import MessageRef, OpenLane, Shard
-    from fairbox.model.subscription_status import SubscriptionStatus
-    from fairbox.model.topics import TopicState
+    from fairbox.model.topic_states import SubscriptionStatus, TopicState
     from fairbox.tables.deferred_keys import DeferredKeys
     from fairbox.tables.stored_messages import StoredMessage
     from fairbox.tables.tables import Tables
@@ -316,8 +313,8 @@ class Repair:
             self._marking.handle(batch.records, deadline=deadline, report=marked)
         finally:
             if not batch.counted:
-                doubt(
-                    self._tables, sorted(marked.stale | marked.written), milliseconds(self._clock)
+                self._tables.recounts.doubt(
+                    sorted(marked.stale | marked.written), milliseconds(self._clock)
                 )
 
         rings: dict[Shard, list[MessageRef]] = defaultdict(list)
@@ -535,7 +532,7 @@ class Repair:
                 self._unlist(row)
 
         if self._recounts is not None:
-            doubt(self._tables, doubtful[:MAX_DOUBTED], milliseconds(self._clock))
+            self._tables.recounts.doubt(doubtful[:MAX_DOUBTED], milliseconds(self._clock))
         return dict(list(suspects.items())[-MAX_SUSPECTS:])
 
     def _later_is_empty(self, shard: Shard) -> bool:

@@ -10,10 +10,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from fairbox.dispatch.ordered.blocked_keys import BlockingLetters
+from fairbox.dispatch.burials import readable
+from fairbox.dispatch.ordered.barriers import NOTHING, BlockingLetters, ResizeBarrier
 from fairbox.dispatch.ordered.key_order import CHECK_MS, KeyOrder
-from fairbox.dispatch.ordered.resize_barrier import NOTHING, ResizeBarrier
-from fairbox.dispatch.visit_steps import postpone_check, readable, ring_at
 from fairbox.errors import Unavailable
 from fairbox.model.clock import milliseconds
 from fairbox.model.ids import before, behind, time_of
@@ -23,12 +22,12 @@ from fairbox.tables.deferred_keys import DeferredKeys
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from fairbox.dispatch.delivery import VisitReport
     from fairbox.dispatch.dispatcher import Dispatcher
-    from fairbox.dispatch.ordered.resize_barrier import Waits
+    from fairbox.dispatch.ordered.barriers import Waits
     from fairbox.dispatch.ports import Doorbell
-    from fairbox.dispatch.visit_steps import VisitReport
     from fairbox.model.messages import Shard
-    from fairbox.model.topics import TopicState
+    from fairbox.model.topic_states import TopicState
     from fairbox.tables.deferred_keys import DeferredKey
     from fairbox.tables.lanes import ShardPage
     from fairbox.tables.shard_rows import ShardRow
@@ -66,7 +65,7 @@ class OrderedVisits:
 
         Costs 1 RRU for 4 KB of messages while nothing is held. Otherwise the row costs 1 RRU and
         each due entry 1; messages behind `start`, and the followers of delivered ones, cost by
-        size. `fairbox.dispatch.ordered.resize_barrier` gives the cost of a resize.
+        size. `fairbox.dispatch.ordered.barriers` gives the cost of a resize.
         """
         tables = self._dispatcher.tables
         shard = (doorbell.topic, doorbell.epoch, doorbell.shard)
@@ -102,9 +101,9 @@ class OrderedVisits:
 
     def _wait(self, shard: Shard, row: ShardRow | None, waits: Waits, now: int) -> None:
         """Come again when older shards may be done."""
-        ring_at(self._dispatcher, shard, {-(-waits.again // 1000)})
+        self._dispatcher.ring_at(shard, {-(-waits.again // 1000)})
         if row is not None and (row.next_check or now + 1) <= now:
-            postpone_check(self._dispatcher.tables, row, waits.again, now)
+            self._dispatcher.tables.rows.postpone_check(row, waits.again, now)
 
 
 class OrderedVisit:
@@ -401,12 +400,12 @@ class OrderedVisit:
         if self._report.unfinished or any(e.due <= now for e in fresh):
             seconds = {0} | seconds
 
-        ring_at(self._dispatcher, self._shard, seconds)
+        self._dispatcher.ring_at(self._shard, seconds)
         self._write()
 
         row = self._row
         if self._report.progress == 0 and row is not None and (row.next_check or now + 1) <= now:
-            postpone_check(self._tables, row, min((e.due for e in entries), default=0), now)
+            self._tables.rows.postpone_check(row, min((e.due for e in entries), default=0), now)
 
     def _write(self) -> None:
         for _ in range(_CAS_TRIES):

@@ -8,25 +8,26 @@ nothing is sent, written or read for its subscription but probes, one at a time.
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
+from fairbox.dispatch.delivery import Admitted
 from fairbox.dispatch.sending.rate_limits import Rates
 from fairbox.errors import FairboxError
 from fairbox.model.clock import milliseconds
-from fairbox.model.subscription_status import FAILURES_TO_OPEN, NEW, CircuitEvent
+from fairbox.model.topic_states import FAILURES_TO_OPEN, NEW, CircuitEvent
 from fairbox.model.topics import GROUPS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
     from random import Random
 
-    from fairbox.dispatch.ports import Outcome
-    from fairbox.dispatch.sending.jobs import Job
+    from fairbox.dispatch.delivery import Job
+    from fairbox.dispatch.ports import Doorbell, Outcome
     from fairbox.model.clock import Clock
     from fairbox.model.messages import MessageRef
-    from fairbox.model.subscription_status import Admission, SubscriptionStatus
-    from fairbox.model.topics import Subscription, TopicState
+    from fairbox.model.topic_states import Admission, SubscriptionStatus, TopicState
+    from fairbox.model.topics import Subscription
     from fairbox.tables.stored_messages import StoredMessage
     from fairbox.tables.tables import Tables
 
@@ -35,24 +36,6 @@ CallVerdict = Literal["taken", "failure", "gone", "nothing"]
 
 SHARED_WAIT_SECONDS: Final = 1.0
 """A shorter wait that a destination asks for is not shared with others."""
-
-
-@dataclass(slots=True)
-class Admitted:
-    """The jobs of a delivery that may be sent now.
-
-    Attributes:
-        jobs: in the order given.
-        waiting: the others, as (ref, subscription): the process that closes their circuit, or waits
-            for tokens, enqueues visits for them.
-        elsewhere: the part of `waiting` that other visits handle.
-        paced: subscriptions with jobs without a token of their rate.
-    """
-
-    jobs: list[Job] = field(default_factory=list)
-    waiting: set[tuple[MessageRef, str]] = field(default_factory=set)
-    elsewhere: set[tuple[MessageRef, str]] = field(default_factory=set)
-    paced: set[str] = field(default_factory=set)
 
 
 @dataclass(slots=True)
@@ -144,6 +127,29 @@ class Gate:
     def turn(self, subscription: Subscription, shard: int, shards: int, *, served: bool) -> int:
         """Return when the messages of a shard that have no token get their next turn (ms)."""
         return self._rates.turn(subscription, shard, shards, served=served)
+
+    def turns(
+        self,
+        doorbell: Doorbell,
+        topic: TopicState,
+        waiting: Collection[str],
+        served: Collection[str],
+    ) -> dict[str, int]:
+        """Return by subscription with a rate when the shard's messages get their next turn (ms).
+
+        Args:
+            doorbell: names the shard.
+            topic: its topic.
+            waiting: the subscriptions whose messages have no token.
+            served: those of them that were called, or for which a second later there may be room.
+        """
+        epoch = topic.epoch(doorbell.epoch)
+        shards = doorbell.shard + 1 if epoch is None else epoch.shards
+        return {
+            s.name: self.turn(s, doorbell.shard, shards, served=s.name in served)
+            for s in topic.subscriptions
+            if s.name in waiting and s.rate is not None
+        }
 
     def admit(self, jobs: Sequence[Job]) -> Admitted:
         """Return the jobs that may be sent now; a probe is claimed (1 WRU).

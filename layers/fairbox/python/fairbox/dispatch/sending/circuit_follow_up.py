@@ -10,8 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from random import Random
 
-    from fairbox.model.subscription_status import CircuitEvent
-    from fairbox.model.topics import TopicState
+    from fairbox.model.topic_states import CircuitEvent, TopicState
 
 KNOWN_MS: Final = 6_000
 """Time after which everybody knows that a circuit is closed, and leaves no message lying for it."""

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from fairbox.model.subscription_status import SubscriptionStatus
-    from fairbox.model.topics import TopicState
+    from fairbox.model.topic_states import SubscriptionStatus, TopicState
 
 
 class CircuitWatch:

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Final
 from fairbox.model.clock import milliseconds
 
 if TYPE_CHECKING:
-    from fairbox.dispatch.sending.jobs import Job
+    from fairbox.dispatch.delivery import Job
     from fairbox.model.clock import Clock
+    from fairbox.model.topic_states import TopicState
     from fairbox.model.topics import Subscription
     from fairbox.tables.tables import Tables
 
@@ -37,6 +38,8 @@ _LONGEST_TURN: Final = 600
 _WORTH: Final = 0.75
 _ENOUGH: Final = 50
 _TRIES: Final = 4
+PAGE: Final = 100
+_LEAST_PAGE: Final = 5
 
 
 def take(spent: int, now: int, rate: float, wanted: int) -> tuple[int, int]:
@@ -151,3 +154,10 @@ class Rates:
                 return tokens
             before = there
         return 0
+
+
+def page_size(audience: TopicState) -> int:
+    """Return the size of a page: at most the messages that may be sent in two seconds."""
+    rates = [s.rate for s in audience.subscriptions]
+    most = max((PAGE if rate is None else math.ceil(2 * rate) for rate in rates), default=PAGE)
+    return min(PAGE, max(_LEAST_PAGE, most))

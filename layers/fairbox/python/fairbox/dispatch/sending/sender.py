@@ -12,21 +12,25 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
-from fairbox.dispatch.fair import Cycles
 from fairbox.dispatch.ports import Limits, Outcome
 from fairbox.dispatch.sending.bodies_in_hand import SMALL_BODY, BodiesInHand
-from fairbox.dispatch.sending.jobs import rounds, work
-from fairbox.dispatch.sending.slow_destinations import SLOW_VISIT_SECONDS, SlowDestinations
+from fairbox.dispatch.sending.lines import (
+    SLOW_VISIT_SECONDS,
+    Lines,
+    Readiness,
+    SlowDestinations,
+    line_of,
+)
 from fairbox.errors import InvalidInput
-from fairbox.model.topics import GROUPS, IN_FLIGHT
+from fairbox.model.topics import GROUPS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from concurrent.futures import Future
     from random import Random
 
+    from fairbox.dispatch.delivery import Job
     from fairbox.dispatch.ports import Destination, Destinations, Outcomes
-    from fairbox.dispatch.sending.jobs import Job
     from fairbox.model.bodies import BodyStore
     from fairbox.model.clock import Clock
     from fairbox.model.messages import MessageRef
@@ -39,8 +43,6 @@ PATIENCE: Final = 0.1
 """Seconds after which a call gives its slot to another, and goes on without one."""
 MOST: Final = 128
 """Calls that run at once, slow ones among them: a visit's part of the largest limit in flight."""
-GRACE_SECONDS: Final = 0.5
-"""Seconds for which lines of a shared visit go on once another one has no more work."""
 
 Finish = Callable[[], None]
 """Handles the answer of a call."""
@@ -54,32 +56,6 @@ class More(Protocol):
 
     def __call__(self, outcomes: Outcomes, *, wanted: bool) -> Sequence[Job]:
         """Return jobs, if they are wanted; outcomes that were seen to may be taken out."""
-        ...
-
-
-class Readiness(Protocol):
-    """The subscriptions that are ready, by their answers.
-
-    The sender asks before every call, and tells the outcomes of a call before it asks again: an
-    answer must come from memory.
-    """
-
-    def ready(self, subscription: Subscription) -> bool:
-        """Whether messages may go there now; a message that is not sent counts no attempt."""
-        ...
-
-    def in_flight_limit(self, subscription: Subscription, *, ordered: bool) -> int | None:
-        """Return how many messages may be unanswered at once in a visit, from 1; None: no limit.
-
-        Subscriptions that share an address keep to the least of them. On ordered topics it bounds
-        a call, because there the next one waits for its answer.
-        """
-        ...
-
-    def answered(
-        self, subscription: Subscription, answers: Sequence[tuple[StoredMessage, Outcome]]
-    ) -> None:
-        """Take the outcomes of the subscription's messages in one call, in their order."""
         ...
 
 
@@ -122,7 +98,7 @@ class Sender:
         limited = subscription.max_in_flight is not None or subscription.rate is not None
         return (
             not limited
-            and not self._slow.slow(_line(subscription), self._clock.now())
+            and not self._slow.slow(line_of(subscription), self._clock.now())
             and self._open(subscription).quick
         )
 
@@ -134,7 +110,7 @@ class Sender:
         """
         if subscription.max_in_flight is not None:
             return True
-        return self._slow_visits.avoided(_line(subscription), self._clock.now())
+        return self._slow_visits.avoided(line_of(subscription), self._clock.now())
 
     def send(
         self,
@@ -163,7 +139,7 @@ class Sender:
             more: gives further jobs of the same line, as soon as it has room for them.
         """
         groups = None if apart else GROUPS
-        sending = _Sending(self._open, self._clock, self._readiness, jobs, groups)
+        sending = Lines(self._open, self._clock, self._readiness, jobs, groups)
         slow = self._slow if from_stream else self._slow_visits if shared else None
         make_call = partial(self._call, sending, (deadline, timeout), slow)
 
@@ -191,7 +167,7 @@ class Sender:
 
     def _call(
         self,
-        sending: _Sending,
+        sending: Lines,
         times: tuple[float, float],
         slow: SlowDestinations | None,
         line: str,
@@ -261,158 +237,6 @@ class Sent:
 
     outcomes: Outcomes
     handed_over: Sequence[Job]
-
-
-class _Sending:
-    """The turns of one delivery, and its outcomes.
-
-    Args:
-        open_: opens destinations.
-        clock: the time.
-        readiness: as of `Sender`.
-        jobs: the work.
-        groups: deliveries of a subscription at a time; None: as many as it has visits apart.
-
-    Attributes:
-        cycles: the next calls, by line; destinations on one line share calls.
-        destinations: by line.
-        dropped: the lines that get no further call because they are slow.
-        in_flight: messages that may be unanswered at once, of lines with several calls at a time.
-        outcomes: by message and subscription.
-    """
-
-    def __init__(
-        self,
-        open_: Callable[[Subscription], Destination],
-        clock: Clock,
-        readiness: Readiness,
-        jobs: Iterable[Job],
-        groups: int | None,
-    ) -> None:
-        self.outcomes: Outcomes = {}
-        self.destinations: dict[str, Destination] = {}
-        self.dropped: set[str] = set()
-        self._clock = clock
-        self._readiness = readiness
-        self._groups = groups
-        self._blocked: set[tuple[str, str]] = set()  # keys of which a message was not taken
-        self._failing: set[str] = set()
-        self._grace_ends: float | None = None
-        self._jobs: list[Job] = []
-        self._limits: dict[str, Limits] = {}
-        self.in_flight: dict[str, int] = {}
-        self._subscriptions: set[Subscription] = set()
-
-        self.cycles: Cycles[str, Job] = Cycles(
-            limits=self._limits.__getitem__,
-            size=self._size,
-            skip=self._skips,
-            in_flight=self.in_flight.get,
-        )
-
-        self._open = open_
-        self._jobs = self.add(jobs)
-
-    def add(self, jobs: Iterable[Job]) -> list[Job]:
-        """Add work; return it in the order in which it is planned."""
-        planned = rounds(list(jobs))
-        for job in planned:
-            subscription, line = job.subscription, _line(job.subscription)
-            if line not in self.destinations:
-                self.destinations[line] = self._open(subscription)
-                self._limits[line] = self.destinations[line].limits
-            if subscription not in self._subscriptions:
-                self._subscriptions.add(subscription)
-                self._limit(line, job)
-            self.cycles.add(line, work(job))
-        return planned
-
-    @property
-    def wants_more(self) -> bool:
-        """Whether nothing waits, and every line takes another call."""
-        stopped = self.dropped or self._failing or len(self.cycles)
-        return not stopped and all(map(self.cycles.has_room, self.destinations))
-
-    def _limit(self, line: str, job: Job) -> None:
-        """Bound the messages that the job's line may have in flight."""
-        limits, subscription = self._limits[line], job.subscription
-        most = self._readiness.in_flight_limit(subscription, ordered=job.in_order)
-        if job.in_order:
-            if most is not None and most < limits.messages:
-                self._limits[line] = Limits(most, limits.bytes)
-            return
-        if most is None and limits.messages == 1:
-            most = IN_FLIGHT // (self._groups or subscription.groups)
-        if most is not None:
-            self.in_flight[line] = min(most, self.in_flight.get(line, most))
-
-    def drop(self, line: str) -> None:
-        """Give a slow line no further call."""
-        self.dropped.add(line)
-        self.cycles.drop(line)
-
-    def stopped(self, line: str, call: Sequence[Job]) -> bool:
-        """Whether a call that was to begin should not, by the answers that came meanwhile."""
-        if line in self.dropped or line in self._failing:
-            return True
-        return not any(self._readiness.ready(job.subscription) for job in call)
-
-    def end_grace(self) -> None:
-        """Drop the lines that still have work, half a second after the first had none."""
-        if self._grace_ends is not None and self._clock.now() >= self._grace_ends:
-            for line in self.destinations.keys() - self._failing:
-                self.drop(line)
-
-    def handed_over(self) -> list[Job]:
-        """Return the jobs of dropped lines that were not sent, of subscriptions that are ready."""
-        return [
-            job
-            for job in self._jobs
-            if _line(job.subscription) in self.dropped
-            and (job.stored.ref, job.subscription.name) not in self.outcomes
-            and self._readiness.ready(job.subscription)
-        ]
-
-    def answered(self, line: str, call: Sequence[Job], outcomes: Outcomes) -> None:
-        """Take the outcomes of a call; a destination that is not ready is left alone."""
-        answers: dict[Subscription, list[tuple[StoredMessage, Outcome]]] = {}
-        for job in call:
-            outcome = outcomes.get((job.stored.ref, job.subscription.name))
-            if outcome is not None:
-                answers.setdefault(job.subscription, []).append((job.stored, outcome))
-            if job.in_order and (outcome is None or not outcome.taken):
-                self._blocked.add(job.order_key)
-
-        for subscription, its in answers.items():
-            self._readiness.answered(subscription, its)
-        self.outcomes |= outcomes
-        # throttled, out of reach or gone: the next messages would fare no better
-        if any(o.verdict not in ("taken", "refused") for o in outcomes.values()):
-            self._failing.add(line)
-            self.cycles.drop(line)
-        self.cycles.answered(line, len(call))
-
-        if self._grace_ends is not None or len(self.destinations) < 2:
-            return
-        if line not in self._failing and self.cycles.idle(line):
-            self._grace_ends = self._clock.now() + GRACE_SECONDS
-
-    def _size(self, line: str, job: Job) -> int:
-        return self.destinations[line].size(job.stored)
-
-    def _skips(self, job: Job) -> bool:
-        blocked = job.in_order and job.order_key in self._blocked
-        return blocked or not self._readiness.ready(job.subscription)
-
-
-def _line(subscription: Subscription) -> str:
-    """Return the line of a subscription: subscriptions on one line share calls.
-
-    Those of one address do, but not where a call carries one message.
-    """
-    if subscription.destination.startswith(("http:", "https:", "lambda:")):
-        return f"{subscription.topic}#{subscription.name}#{subscription.destination}"
-    return subscription.destination
 
 
 class _Timed:

@@ -14,7 +14,6 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.batches.ack_messages import pack
-from fairbox.dispatch.doubt import doubt
 from fairbox.dispatch.parallel import one_by_one
 from fairbox.dispatch.stream.lane_changes import LaneChange
 from fairbox.dispatch.stream.message_events import archive_line, events_of, taken_before_skip
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
     from fairbox.dispatch.ports import AckQueue, Archive, SetAside
     from fairbox.model.clock import Clock
     from fairbox.model.messages import OpenLane, Shard
-    from fairbox.model.topics import TopicState
+    from fairbox.model.topic_states import TopicState
     from fairbox.tables.stored_messages import Offloaded, StoredMessage
     from fairbox.tables.stream_records import Change
     from fairbox.tables.tables import Tables
@@ -226,7 +225,7 @@ class Marking:
 
     def _set_aside(self, work: _Work, report: MarkReport) -> None:
         """Keep the records that cannot be handled, and ask for recounts of their shards."""
-        doubt(self._tables, work.doubtful, milliseconds(self._clock))
+        self._tables.recounts.doubt(work.doubtful, milliseconds(self._clock))
         for reason, aside in work.aside.items():
             if self._aside is None:
                 raise aside.error

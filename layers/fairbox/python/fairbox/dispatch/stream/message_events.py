@@ -16,7 +16,7 @@ from fairbox.tables.ledger import Delivery
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from fairbox.model.topics import TopicState
+    from fairbox.model.topic_states import TopicState
     from fairbox.tables.stored_messages import StoredMessage
     from fairbox.tables.stream_records import Change
 

@@ -1,9 +1,9 @@
-"""The barrier between two widths of an ordered topic: a key waits until its older shard is done.
+"""Barriers of ordered topics: dead letters, and older shards, for which a key must wait.
 
-A new shard's keys lay in other shards before, and their order spans both. So a caller that takes
-messages from a new shard asks here which of its keys an older shard still lists. From 2 s after the
-resize an empty older lane stays empty, except for messages committed late; once all are empty, the
-new shard's row says so, and nobody asks again.
+A resize is a barrier between two widths. A new shard's keys lay in other shards before, and their
+order spans both. So a caller that takes messages from a new shard asks here which of its keys an
+older shard still lists. From 2 s after the resize an empty older lane stays empty, except for
+messages committed late; once all are empty, the new shard's row says so, and nobody asks again.
 
 Cost: nothing on topics of one epoch. While older ones are listed, 1 RRU for each older shard that
 may list the same keys and was not seen empty (with 8 shards before 32 that is one), then 1 WRU.
@@ -16,15 +16,19 @@ from typing import TYPE_CHECKING, Final
 
 from fairbox.model.clock import milliseconds
 from fairbox.model.epochs import SETTLED_MS, sharing
+from fairbox.model.messages import MessageRef
 from fairbox.model.sharding import partition_name
 from fairbox.tables.deferred_keys import audience_of, name_digest
-from fairbox.tables.keys import key_digest
+from fairbox.tables.stored_messages import key_digest
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from fairbox.model.clock import Clock
     from fairbox.model.epochs import Epoch
     from fairbox.model.messages import Shard
-    from fairbox.model.topics import TopicState
+    from fairbox.model.topic_states import TopicState
+    from fairbox.tables.deferred_keys import DeferredKey
     from fairbox.tables.lanes import ShardPage
     from fairbox.tables.stored_messages import StoredMessage
     from fairbox.tables.tables import Tables
@@ -263,3 +267,49 @@ def _behind_waiting(topic: TopicState, head: ShardPage) -> str:
     if deferred is None or deferred.audience != audience_of(topic.subscription_names):
         return ""
     return "" if any(entry.whole for entry in deferred.entries) else deferred.start
+
+
+class BlockingLetters:
+    """Reads the dead letters of one shard.
+
+    Args:
+        tables: the tables.
+        topic: the shard's; keys wait for their dead letters only if it says `block`.
+        shard: topic, epoch and shard.
+    """
+
+    def __init__(self, tables: Tables, topic: TopicState, shard: tuple[str, int, int]) -> None:
+        self._tables = tables
+        self._topic = topic
+        self._shard = shard
+
+    def block(self, entry: DeferredKey, *, lying: bool = False) -> bool:
+        """Whether a dead letter, or its message if it is `lying`, blocks its key (4 RRU)."""
+        if self._topic.topic.on_dead != "block":
+            return False
+        stored, dead = self._tables.outstanding_or_dead(MessageRef(*self._shard, entry.id))
+        if stored is not None and stored.gone == "dead":
+            return True
+        lacking = frozenset[str]()
+        if lying and stored is not None and stored.gone is None:
+            lacking = stored.lacking(self._topic.subscription_names)
+        pending = frozenset[str]() if dead is None else dead.pending or frozenset()
+        return entry.subscription in map(name_digest, lacking | pending)
+
+    def stuck(
+        self, entries: Sequence[DeferredKey], found: Sequence[StoredMessage]
+    ) -> list[DeferredKey]:
+        """Return the blocked entries that must stay although their letters were seen redriven.
+
+        A redriven message may have died again before it was read, or come back after. In its place
+        it looks like one that was delivered (4 RRU if it was not found).
+
+        Args:
+            entries: the due entries.
+            found: their messages that were read, outstanding ones only.
+        """
+        names = self._topic.subscription_names
+        there = {(name_digest(n), m.ref.id) for m in found for n in m.lacking(names)}
+        blocked = [e for e in entries if e.state == "blocked"]
+        missing = [e for e in blocked if (e.subscription, e.id) not in there]
+        return [e for e in missing if self.block(e, lying=True)]

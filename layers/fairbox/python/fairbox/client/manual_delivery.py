@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from fairbox.client.outbox_context import OutboxPart
 from fairbox.client.reading import age_ms, check_limit
-from fairbox.dispatch.ports import Doorbell
-from fairbox.dispatch.visit_steps import FROM_HEAD
+from fairbox.dispatch.ports import FROM_HEAD, Doorbell
 from fairbox.errors import (
     MessagesClaimed,
     MessagesNotFound,
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from fairbox.model.messages import MessageRef
-    from fairbox.model.topics import TopicState
+    from fairbox.model.topic_states import TopicState
     from fairbox.tables.message_edits import Found
 
 

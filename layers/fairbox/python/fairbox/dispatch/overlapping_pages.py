@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from fairbox.errors import FairboxError
@@ -10,13 +9,9 @@ from fairbox.errors import FairboxError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from fairbox.dispatch.decisions import SendOrder
-    from fairbox.dispatch.delivery_result import DeliveryResult
+    from fairbox.dispatch.delivery import Delivery, DeliveryResult, Job
     from fairbox.dispatch.ports import Outcomes
-    from fairbox.dispatch.sending.circuit_breakers import Admitted
-    from fairbox.dispatch.sending.jobs import Job
     from fairbox.model.messages import MessageRef
-    from fairbox.model.topics import TopicState
     from fairbox.tables.stored_messages import StoredMessage
 
     Done = Callable[[DeliveryResult], None]
@@ -24,41 +19,6 @@ if TYPE_CHECKING:
 
 PAGES: Final = 8
 """Pages in hand at most: of 100 messages and 1 MB each."""
-
-
-@dataclass(frozen=True, slots=True)
-class How:
-    """The arguments of `Dispatcher.deliver` with these names."""
-
-    order: SendOrder | None = None
-    from_stream: bool = False
-    shared: bool = False
-    subscription: str = ""
-    kept: bool = False
-    walk: bool = False
-
-
-@dataclass(slots=True)
-class Delivery:
-    """One delivery.
-
-    Attributes:
-        how: its kind.
-        topics: of its messages, by name.
-        pushed: its messages, with their topics.
-        jobs: of the subscriptions that it serves.
-        apart: the jobs of others.
-        admitted: those of `jobs` that are sent.
-        result: is filled.
-    """
-
-    how: How
-    topics: dict[str, TopicState | None]
-    pushed: list[tuple[StoredMessage, TopicState]]
-    jobs: list[Job]
-    apart: list[Job]
-    admitted: Admitted
-    result: DeliveryResult
 
 
 class PageStream:

@@ -1,0 +1,178 @@
+"""Deliveries: their jobs, the way they are made, and their results."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from fairbox.observability.delivery_metrics import DeliveryMetrics
+
+if TYPE_CHECKING:
+    from fairbox.dispatch.ports import Outcomes
+    from fairbox.model.messages import MessageRef
+    from fairbox.model.topic_states import TopicState
+    from fairbox.model.topics import Subscription, Topic
+    from fairbox.tables.stored_messages import StoredMessage
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One message for one subscription.
+
+    Attributes:
+        subscription: the receiver.
+        stored: the message.
+        in_order: it holds back others of its key in its call.
+        topic: the message's topic, whose weights count; None: all count the same.
+    """
+
+    subscription: Subscription
+    stored: StoredMessage
+    in_order: bool = False
+    topic: Topic | None = None
+
+    @property
+    def order_key(self) -> tuple[str, str]:
+        """The subscription and partition key within which jobs stay in order."""
+        subscription = f"{self.stored.ref.topic}#{self.subscription.name}"
+        return subscription, self.stored.message.shard_key
+
+
+@dataclass(slots=True)
+class Admitted:
+    """The jobs of a delivery that may be sent now.
+
+    Attributes:
+        jobs: in the order given.
+        waiting: the others, as (ref, subscription): the process that closes their circuit, or waits
+            for tokens, enqueues visits for them.
+        elsewhere: the part of `waiting` that other visits handle.
+        paced: subscriptions with jobs without a token of their rate.
+    """
+
+    jobs: list[Job] = field(default_factory=list)
+    waiting: set[tuple[MessageRef, str]] = field(default_factory=set)
+    elsewhere: set[tuple[MessageRef, str]] = field(default_factory=set)
+    paced: set[str] = field(default_factory=set)
+
+
+class SendOrder(Protocol):
+    """The order of messages on an ordered shard."""
+
+    def admits(self, stored: StoredMessage, name: str, now: int) -> bool:
+        """Return whether a message that a subscription lacks may be sent to it at `now` (ms)."""
+        ...
+
+    def may_die(self, stored: StoredMessage, died: frozenset[str]) -> bool:
+        """Return whether a message may die for these, after writing down the keys that it blocks.
+
+        Raises:
+            FairboxError: that could not be written.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """The arguments of `Dispatcher.deliver` with these names."""
+
+    order: SendOrder | None = None
+    from_stream: bool = False
+    shared: bool = False
+    subscription: str = ""
+    kept: bool = False
+    walk: bool = False
+
+
+@dataclass(slots=True)
+class Delivery:
+    """One delivery.
+
+    Attributes:
+        how: its kind.
+        topics: of its messages, by name.
+        pushed: its messages, with their topics.
+        jobs: of the subscriptions that it serves.
+        apart: the jobs of others.
+        admitted: those of `jobs` that are sent.
+        result: is filled.
+    """
+
+    how: How
+    topics: dict[str, TopicState | None]
+    pushed: list[tuple[StoredMessage, TopicState]]
+    jobs: list[Job]
+    apart: list[Job]
+    admitted: Admitted
+    result: DeliveryResult
+
+
+@dataclass(slots=True)
+class DeliveryResult:
+    """The result of a delivery, for its caller.
+
+    Attributes:
+        metrics: the figures for CloudWatch.
+        removed: messages that left the outbox: delivered, dead or purged.
+        outcomes: the destinations' answers, by message and subscription.
+        after: messages that stay or have just died, as they were written.
+        unsettled: messages whose outcome could not be written.
+        left: messages still owed to subscriptions that may not be called from the stream; set only
+            when `from_stream` is true.
+        paced: subscriptions whose rate put jobs off; the visit enqueues visits for their next
+            turn.
+        waits: by subscription that does not take all messages now: when to come back (ms).
+        quiet: subscriptions of `waits` that are not ready: a probe or a resume enqueues visits
+            before.
+        apart: of a shared visit, the messages not sent to subscriptions that are slow, or have a
+            limit in flight, by (topic, subscription): the visit enqueues visits apart.
+    """
+
+    metrics: DeliveryMetrics = field(default_factory=DeliveryMetrics)
+    removed: int = 0
+    outcomes: Outcomes = field(default_factory=dict)
+    after: dict[MessageRef, StoredMessage] = field(default_factory=dict)
+    unsettled: set[MessageRef] = field(default_factory=set)
+    left: list[MessageRef] = field(default_factory=list)
+    paced: set[str] = field(default_factory=set)
+    waits: dict[str, int] = field(default_factory=dict)
+    quiet: set[str] = field(default_factory=set)
+    apart: dict[tuple[str, str], list[MessageRef]] = field(default_factory=dict)
+
+    @property
+    def served(self) -> set[str]:
+        """The names of the subscriptions that were called."""
+        return {name for _, name in self.outcomes}
+
+    @property
+    def progress(self) -> int:
+        """The number of steps forward: messages taken, died and removed."""
+        return self.metrics.sent.total() + self.metrics.dead.total() + self.removed
+
+
+@dataclass(slots=True)
+class VisitReport:
+    """The result of a visit.
+
+    Attributes:
+        deliveries: one for each page.
+        finished: marked messages whose removal somebody else had begun.
+        unreadable: items buried as they are.
+        unfinished: the time limit came first; another visit of the shard was enqueued.
+    """
+
+    deliveries: list[DeliveryResult] = field(default_factory=list)
+    finished: int = 0
+    unreadable: int = 0
+    unfinished: bool = False
+
+    @property
+    def progress(self) -> int:
+        """The number of steps forward."""
+        moved = sum(delivery.progress for delivery in self.deliveries)
+        return moved + self.finished + self.unreadable
+
+    @property
+    def paced(self) -> set[str]:
+        """The subscriptions with messages that have no token of their rate."""
+        return {name for delivery in self.deliveries for name in delivery.paced}
