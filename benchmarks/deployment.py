@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
 from fairbox import Message, Subscription, Topic
-from fairbox.aws.sqs_doorbells import Answer, answer_doorbells
+from fairbox.aws.sqs_queues import Answer, answer_doorbells
 from fairbox.dispatch.dispatcher import Dispatcher, run_sequentially
 from fairbox.dispatch.maintenance.shard_sweep import Sweep
 from fairbox.dispatch.record_relay import Relay

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
-from fairbox.aws.sqs_doorbells import Answer, answer_doorbells
+from fairbox.aws.sqs_queues import Answer, answer_doorbells
 from fairbox.testing.memory_sqs import SqsFaults
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from fairbox.aws.sqs_doorbells import SqsDoorbells
+    from fairbox.aws.sqs_queues import SqsDoorbells
     from fairbox.dispatch.visits import Visits
     from fairbox.model.clock import Clock
     from fairbox.testing.memory_sqs import MemorySqs

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from fairbox import FairboxError, Message, MessagesNotWritten, RetryPolicy, Subscription, Topic
-from fairbox.aws.sqs_doorbells import decode
+from fairbox.aws.sqs_queues import decode
 from fairbox.dispatch.dispatcher import Dispatcher, run_sequentially
 from fairbox.dispatch.ordered.visit import YOUNG_MS
 from fairbox.dispatch.ports import TAKEN, Doorbell, Outcome

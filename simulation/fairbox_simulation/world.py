@@ -36,7 +36,7 @@ from fairbox_simulation.producers import Producers
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fairbox.aws.sqs_doorbells import SqsDoorbells
+    from fairbox.aws.sqs_queues import SqsDoorbells
     from fairbox.model.clock import Clock
     from fairbox.testing.sqs_trigger import SqsTrigger
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from fairbox import Batches, Feed, Feeds, Message, Outbox, Queue, RetryPolicy, Subscription, Topic
 from fairbox.aws.s3_bodies import S3Bodies
-from fairbox.aws.sqs_doorbells import SqsDoorbells, encode
+from fairbox.aws.sqs_queues import SqsDoorbells, encode
 from fairbox.dispatch.burials import Burials
 from fairbox.dispatch.ports import Doorbell
 from fairbox.model.feed_types import KINDS

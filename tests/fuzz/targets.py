@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 from fairbox.api.cursors import read_cursor, unpack_cursor, write_cursor
 from fairbox.api.models import State
 from fairbox.api.request import member_text, parse_json
-from fairbox.aws.sqs_doorbells import decode, encode
+from fairbox.aws.sqs_queues import decode, encode
 from fairbox.batches.ack_messages import parse as parse_acks
 from fairbox.client.message_pages import Place
 from fairbox.cloudevents.parsing import parse_batch, parse_binary, parse_structured

@@ -11,7 +11,7 @@ import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from fairbox.aws.sqs_doorbells import decode, encode
+from fairbox.aws.sqs_queues import decode, encode
 from fairbox.batches.ack_messages import pack
 from fairbox.dispatch.ports import Doorbell
 from fairbox.model.messages import MessageRef

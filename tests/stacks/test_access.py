@@ -20,8 +20,7 @@ from fairbox import (
     Topic,
 )
 from fairbox.aws.s3_bodies import S3Bodies
-from fairbox.aws.sqs_doorbells import SqsDoorbells
-from fairbox.aws.sqs_sender import SqsAcks
+from fairbox.aws.sqs_queues import SqsAcks, SqsDoorbells
 from fairbox.aws.token_keys import SecretKeys
 from fairbox.batches.ack_messages import pack
 from fairbox.client.purges import Purges

@@ -15,7 +15,7 @@ import boto3
 import pytest
 from botocore.exceptions import EndpointConnectionError, ReadTimeoutError
 from fairbox import Message, Subscription, Topic
-from fairbox.aws.sqs_doorbells import SqsDoorbells, encode
+from fairbox.aws.sqs_queues import SqsDoorbells, encode
 from fairbox.client.outbox import Outbox
 from fairbox.destinations import make_clients
 from fairbox.dispatch.ports import Doorbell

@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
-from fairbox.aws.sqs_doorbells import answer_doorbells
+from fairbox.aws.sqs_queues import answer_doorbells
 from fairbox.dispatch.dispatcher import Dispatcher
 from fairbox.dispatch.visits import Visits
 from fairbox.testing.application import MemoryApplication
@@ -22,7 +22,7 @@ from fairbox.testing.sqs_trigger import SqsTrigger
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fairbox.aws.sqs_doorbells import SqsDoorbells
+    from fairbox.aws.sqs_queues import SqsDoorbells
     from fairbox.dispatch.sending.sender import Begin, Finish
     from fairbox.testing.manual_clock import ManualClock
     from fairbox.testing.memory import MemoryDynamoDB

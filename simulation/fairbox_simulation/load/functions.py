@@ -8,7 +8,7 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
-from fairbox.aws.sqs_doorbells import answer_doorbells, decode
+from fairbox.aws.sqs_queues import answer_doorbells, decode
 from fairbox.dispatch.dispatcher import Dispatcher
 from fairbox.dispatch.maintenance.shard_sweep import Sweep
 from fairbox.dispatch.record_relay import Relay
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Sequence
 
-    from fairbox.aws.sqs_doorbells import SqsDoorbells
+    from fairbox.aws.sqs_queues import SqsDoorbells
     from fairbox.testing.application import MemoryApplication
     from fairbox.testing.manual_clock import ManualClock
     from fairbox.testing.memory_sqs import MemorySqs

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from fairbox import MessageRef, Subscription
-from fairbox.aws.sqs_doorbells import SqsDoorbells, answer_doorbells, decode, encode
+from fairbox.aws.sqs_queues import SqsDoorbells, answer_doorbells, decode, encode
 from fairbox.dispatch.delivery import VisitReport
 from fairbox.dispatch.ports import Doorbell
 from fairbox.testing import ManualClock

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from fairbox import InvalidInput, MessageRef, NotConfigured, Unavailable
-from fairbox.aws.sqs_doorbells import SqsDoorbells, decode, encode
+from fairbox.aws.sqs_queues import SqsDoorbells, decode, encode
 from fairbox.dispatch.ports import Doorbell
 from fairbox.testing import ManualClock
 from fairbox.testing.doorbell_queues import LATER, NOW, DoorbellQueues

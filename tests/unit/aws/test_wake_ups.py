@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, field
 
 import pytest
-from fairbox.aws.sqs_doorbells import SqsDoorbells, decode
+from fairbox.aws.sqs_queues import SqsDoorbells, decode
 from fairbox.dispatch.ports import Doorbell
 from fairbox.model.clock import milliseconds
 from fairbox.testing import ManualClock

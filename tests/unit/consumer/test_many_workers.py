@@ -21,7 +21,7 @@ from tests.support.scripted_queue import BulkQueue, Lines, ScriptedQueue
 from tests.unit.consumer.test_consumer import PATIENCE, Running, eventually
 
 if TYPE_CHECKING:
-    from fairbox.consumer.in_flight_message import InFlightMessage
+    from fairbox.consumer.in_flight import InFlightMessage
 
 
 class Busy:

@@ -16,7 +16,7 @@ from fairbox.testing import ManualClock
 from tests.support.scripted_queue import Lines, ScriptedQueue
 
 if TYPE_CHECKING:
-    from fairbox.consumer.in_flight_message import InFlightMessage
+    from fairbox.consumer.in_flight import InFlightMessage
 
 
 class Setup:

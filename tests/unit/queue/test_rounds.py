@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fairbox import Received
     from fairbox.model.topic_states import TopicState
     from fairbox.model.topics import Ordering
-    from fairbox.queue.shard_rotation import Place, Round
+    from fairbox.queue.rotation import Place, Round
 
 WIDTHS = (1, 8, 64, 300)
 ORDERINGS = pytest.mark.parametrize("ordering", ["none", "key"])

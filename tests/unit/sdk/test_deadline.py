@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 from botocore.config import Config
-from fairbox.aws.sqs_sender import send_all
+from fairbox.aws.sqs_queues import send_all
 from fairbox.destinations import make_clients
 from fairbox.destinations.sqs import Sqs
 from fairbox.dispatch.sending.sender import run_concurrently

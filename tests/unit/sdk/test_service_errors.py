@@ -19,7 +19,7 @@ from fairbox import (
     UnknownTable,
 )
 from fairbox.aws.s3_bodies import S3Bodies
-from fairbox.aws.sqs_sender import send_all
+from fairbox.aws.sqs_queues import send_all
 from fairbox.testing import ManualClock, MemoryDynamoDB
 from fairbox.testing.refusals import client_error
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from fairbox.aws.sqs_doorbells import decode
+from fairbox.aws.sqs_queues import decode
 from fairbox.errors import InvalidInput, Unreadable
 from fairbox.tables.batch_records import item_of, newly_ended, read_record
 from fairbox.tables.batch_values import Leaf, Metadata, Root

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fairbox import Message, MessageRef, Subscription, Topic
-from fairbox.aws.sqs_doorbells import decode
+from fairbox.aws.sqs_queues import decode
 from fairbox.dispatch.maintenance.shard_sweep import HEADS_A_SECOND, PERIOD_SECONDS, Sweep
 from fairbox.dispatch.parallel import THREADS, in_threads
 from fairbox.model.clock import milliseconds

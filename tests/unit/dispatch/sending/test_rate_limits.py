@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fairbox import Subscription, Topic, TopicConflict, UnknownSubscription, UnknownTopic
-from fairbox.aws.sqs_doorbells import decode, encode
+from fairbox.aws.sqs_queues import decode, encode
 from fairbox.dispatch.ports import TAKEN, Doorbell, Outcome
 from fairbox.dispatch.sending.circuit_breakers import Gate
 from fairbox.errors import InvalidInput

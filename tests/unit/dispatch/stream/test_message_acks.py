@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from botocore.exceptions import ClientError
 from fairbox import NotConfigured, Unavailable
-from fairbox.aws.sqs_sender import SqsAcks
+from fairbox.aws.sqs_queues import SqsAcks
 from fairbox.batches.ack_messages import pack, parse
 from fairbox.dispatch.ports import TAKEN
 from fairbox.dispatch.stream.marking import Marking

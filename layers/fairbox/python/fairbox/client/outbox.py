@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.aws.deployed_settings import settings_with
 from fairbox.aws.s3_bodies import S3Bodies
-from fairbox.aws.sqs_doorbells import SqsDoorbells
+from fairbox.aws.sqs_queues import SqsDoorbells
 from fairbox.client.manual_delivery import ManualDelivery
 from fairbox.client.misplaced_messages import MisplacedMessages
 from fairbox.client.outbox_context import OutboxContext

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from fairbox.client.dead_letter_claims import DeadLetterClaims
 from fairbox.errors import TopicIsPushed, UnknownTopic
 from fairbox.model.clock import milliseconds
-from fairbox.queue.hint_cache import HintCache
+from fairbox.queue.known_rows import HintCache
 from fairbox.queue.ordered import OrderedReceive
 from fairbox.queue.ordered_settlement import OrderedSettlement
-from fairbox.queue.rounds import Rounds
+from fairbox.queue.rotation import Rounds
 from fairbox.queue.unordered import UnorderedReceive
 from fairbox.queue.unordered_settlement import UnorderedSettlement, checks_of
 from fairbox.tables.hints import RECEIVES_CHECK_MS

@@ -20,7 +20,7 @@ from fairbox.queue.models import (
     check_visibility,
     check_wait,
 )
-from fairbox.queue.ordered_reads import Wanted
+from fairbox.queue.ordered_reader import Wanted
 from fairbox.tables.stored_messages import fetch_body
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from fairbox.model.messages import Message
     from fairbox.model.topic_states import TopicState
-    from fairbox.queue.shard_rotation import Round
+    from fairbox.queue.rotation import Round
 
 
 class QueueMessages(QueuePart):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from fairbox.dispatch.burials import finish_marked
 from fairbox.errors import MessagesNotFound, Unavailable
 from fairbox.model.messages import MessageRef
-from fairbox.queue.attempts import dying
+from fairbox.queue.claims import dying
 from fairbox.tables.key_claims import KeyClaim
 from fairbox.tables.stored_messages import Claim, StoredMessage, key_digest
 

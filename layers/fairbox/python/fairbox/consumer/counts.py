@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from fairbox.consumer.handler_outcomes import Outcome
-    from fairbox.consumer.in_flight_message import InFlightMessage
+    from fairbox.consumer.in_flight import InFlightMessage
     from fairbox.consumer.ports import Figures, Log, Source
     from fairbox.model.topics import Partition
 

@@ -2,22 +2,57 @@
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import math
 import threading
 from collections import deque
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
 
 from fairbox.consumer.handler_outcomes import RELEASE
-from fairbox.consumer.heartbeats import Heartbeats
-from fairbox.consumer.in_flight_message import InFlightMessage
-from fairbox.consumer.unsettled import Unsettled
+from fairbox.consumer.options import CALL_SIZE, ORDERED_CALL_SIZE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from fairbox.consumer.handler_outcomes import Outcome
     from fairbox.model.received_messages import Received
+
+    _Entry = tuple[float, int, "InFlightMessage"]
+
+ENOUGH: Final = 10
+"""Number of acks that do not wait for others."""
+_TOGETHER: Final = ("ack", "release")
+_OLD: Final = 10
+
+
+@dataclass(slots=True, eq=False)
+class InFlightMessage:
+    """One message in hand; times are seconds of the consumer's clock.
+
+    Attributes:
+        received: the message and its receipt.
+        until: the earliest end of its visibility.
+        since: the time of its last change of state.
+        state: it waits for a worker, is being handled, or is to be settled.
+        outcome: the outcome of its handler.
+        lost: its receipt is stale: another consumer may hold it.
+        hangs: its handler took too long, and it is no longer extended.
+    """
+
+    received: Received
+    until: float
+    since: float
+    state: Literal["waiting", "running", "done"] = "waiting"
+    outcome: Outcome | None = None
+    lost: bool = False
+    hangs: bool = False
+
+    @property
+    def receipt(self) -> str:
+        """Its receipt."""
+        return self.received.receipt
 
 
 class InFlight:
@@ -262,3 +297,176 @@ class InFlight:
     def _release_waiting(self) -> None:
         while self._waiting:
             self._settle(self._waiting.popleft(), RELEASE)
+
+
+class Unsettled:
+    """Messages to be settled, by kind of call; every method may be called from any thread.
+
+    Args:
+        now: seconds that never go back.
+
+    Attributes:
+        ordered: they are of an ordered topic. Calls for several messages are made one at a time,
+            and for more messages, because those of a shard write the same row.
+    """
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self.ordered = False
+        self._calls = 0
+        self._kinds: dict[str, deque[InFlightMessage]] = {}
+        self._later: list[tuple[float, int, InFlightMessage]] = []
+        self._numbers = itertools.count()
+        self._changed = threading.Condition()
+
+    def put(self, message: InFlightMessage) -> None:
+        """Add a message to be settled."""
+        with self._changed:
+            self._of(message).append(message)
+            self._changed.notify()
+
+    def put_back(self, message: InFlightMessage, at: float) -> None:
+        """Add a message to be settled again at a time, because a call failed."""
+        with self._changed:
+            heapq.heappush(self._later, (at, next(self._numbers), message))
+
+    def take(self, linger: float) -> list[InFlightMessage]:
+        """Return messages that one call settles, the oldest first; empty: there are none.
+
+        Acks wait `linger` seconds for others, until there are ten. Tell `called` after the call.
+        """
+        with self._changed:
+            now = self._now()
+            while self._later and self._later[0][0] <= now:
+                message = heapq.heappop(self._later)[2]
+                # the first of its kind again: it has waited longest
+                self._of(message).appendleft(message)
+
+            ready = [kind for kind in self._kinds if self._at(kind, linger) <= now]
+            if not ready:
+                return []
+            kind = min(ready, key=lambda kind: self._kinds[kind][0].since)
+
+            count = 1
+            if kind in _TOGETHER:
+                # two such calls at once would write the same row of an ordered shard
+                self._calls += 1
+                count = ORDERED_CALL_SIZE if self.ordered else CALL_SIZE
+
+            there = self._kinds[kind]
+            return [there.popleft() for _ in range(min(count, len(there)))]
+
+    def called(self, messages: Sequence[InFlightMessage]) -> None:
+        """Note the end of the call for messages that were taken."""
+        with self._changed:
+            if messages[0].outcome is not None and messages[0].outcome.kind in _TOGETHER:
+                self._calls -= 1
+                self._changed.notify()
+
+    def next(self, linger: float) -> float:
+        """Return when the next message can be settled; infinity: there is none."""
+        with self._changed:
+            later = self._later[0][0] if self._later else math.inf
+            return min([later, *(self._at(kind, linger) for kind in self._kinds)])
+
+    def wait(self, linger: float, timeout: float) -> None:
+        """Wait until a message can be settled or `wake`; so many seconds at most."""
+        with self._changed:
+            pause = self.next(linger) - self._now()
+            if pause > 0:
+                self._changed.wait(min(pause, timeout))
+
+    def wake(self) -> None:
+        """End the wait of all threads."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def _of(self, message: InFlightMessage) -> deque[InFlightMessage]:
+        kind = "" if message.outcome is None else message.outcome.kind
+        return self._kinds.setdefault(kind, deque())
+
+    def _at(self, kind: str, linger: float) -> float:
+        """Return when messages of a kind can be settled."""
+        there = self._kinds[kind]
+        if not there or (self.ordered and self._calls and kind in _TOGETHER):
+            return math.inf
+        waits = kind == "ack" and len(there) < ENOUGH
+        return there[0].since + linger if waits else there[0].since
+
+
+class Heartbeats:
+    """The next extension of each message; every method may be called from any thread.
+
+    Args:
+        now: seconds that never go back.
+    """
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._entries: dict[InFlightMessage, _Entry] = {}
+        self._heap: list[_Entry] = []  # old ones among them
+        self._numbers = itertools.count()
+        self._changed = threading.Condition()
+
+    @property
+    def next(self) -> float:
+        """The time of the next one; infinity: there is none."""
+        with self._changed:
+            while self._heap and not self._is_current(self._heap[0]):
+                heapq.heappop(self._heap)
+            return self._heap[0][0] if self._heap else math.inf
+
+    def set(self, message: InFlightMessage, at: float) -> None:
+        """Set the time of a message's next extension; infinity: never."""
+        with self._changed:
+            first = self.next
+            self._entries.pop(message, None)
+            if at < math.inf:
+                self._entries[message] = entry = (at, next(self._numbers), message)
+                heapq.heappush(self._heap, entry)
+
+            if len(self._heap) > 2 * len(self._entries) + _OLD:  # they keep bodies in memory
+                self._heap = [entry for entry in self._heap if self._is_current(entry)]
+                heapq.heapify(self._heap)
+
+            if at < first:
+                # a thread waits for the first of all: it looks again
+                self._changed.notify()
+
+    def take(self, count: int, ahead: float, again: float) -> list[InFlightMessage]:
+        """Return messages to extend in one call, earliest end first; empty: none is due.
+
+        If one is due, messages due within `ahead` seconds are included. All are due again after
+        `again` seconds: another thread extends them if the call has not returned by then.
+        """
+        with self._changed:
+            now = self._now()
+            if self.next > now:
+                return []
+
+            found: list[InFlightMessage] = []
+            while self.next <= (now + ahead if len(found) < count else now):
+                found.append(heapq.heappop(self._heap)[2])
+
+            found.sort(key=lambda message: message.until)
+            # too many for one call: the others keep their times
+            for message in found[count:]:
+                self.set(message, self._entries[message][0])
+            for message in found[:count]:
+                self.set(message, now + again)
+            return found[:count]
+
+    def wait(self, until: float, timeout: float) -> None:
+        """Wait until a time, or until one is due or `wake`; so many seconds at most."""
+        with self._changed:
+            pause = min(until, self.next) - self._now()
+            if pause > 0:
+                self._changed.wait(min(pause, timeout))
+
+    def wake(self, *, everyone: bool = False) -> None:
+        """End the wait of one thread, or of all."""
+        with self._changed:
+            self._changed.notify_all() if everyone else self._changed.notify()
+
+    def _is_current(self, entry: _Entry) -> bool:
+        return self._entries.get(entry[2]) is entry

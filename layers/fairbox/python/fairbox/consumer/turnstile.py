@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Final
 from fairbox.consumer.options import TICK_SECONDS
 
 if TYPE_CHECKING:
-    from fairbox.consumer.in_flight import InFlight
-    from fairbox.consumer.in_flight_message import InFlightMessage
+    from fairbox.consumer.in_flight import InFlight, InFlightMessage
     from fairbox.consumer.options import Permits
     from fairbox.consumer.rate_limit import RateLimit
 

@@ -5,18 +5,16 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
-from fairbox.consumer.extension import Extension
 from fairbox.consumer.handler_outcomes import Outcome
 from fairbox.consumer.options import ORDERED_CALL_SIZE
-from fairbox.consumer.settler import Settlement
+from fairbox.consumer.settlement import Extension, Settlement
 from fairbox.errors import Throttled, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from fairbox.consumer.counts import EventLog
-    from fairbox.consumer.in_flight import InFlight
-    from fairbox.consumer.in_flight_message import InFlightMessage
+    from fairbox.consumer.in_flight import InFlight, InFlightMessage
     from fairbox.consumer.options import Limits
     from fairbox.consumer.ports import Poll, Source
     from fairbox.consumer.rate_limit import RateLimit

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from fairbox.aws.sqs_sender import send_all
+from fairbox.aws.sqs_queues import send_all
 from fairbox.dispatch.parallel import in_threads
 from fairbox.errors import FairboxError
 from fairbox.model.chunks import chunks

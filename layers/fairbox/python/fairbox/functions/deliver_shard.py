@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from fairbox.aws.sqs_doorbells import answer_doorbells
+from fairbox.aws.sqs_queues import answer_doorbells
 from fairbox.dispatch.visits import Visits
 from fairbox.runtime.function_application import Application
 from fairbox.runtime.start import make_at_start

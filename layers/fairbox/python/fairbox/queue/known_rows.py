@@ -1,4 +1,8 @@
-"""Rows of ordered shards as this process knows them."""
+"""Rows that a process knows from its receives: hints, and rows of ordered shards.
+
+What is kept may be old: a wrong hint costs reads or time, and a write is conditional on the version
+of the row that it changes.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +10,57 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from fairbox.model.clock import milliseconds
+from fairbox.tables.hints import group_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from fairbox.model.clock import Clock
     from fairbox.model.messages import Shard
+    from fairbox.tables.hints import Hint
     from fairbox.tables.key_claims import KeyClaims
 
+COPY_MS: Final = 1_000
+Row = tuple[str, int, int]  # topic, epoch, which row of it
 _FRESH_MS: Final = 2_000  # how late a message is found that another process gives back
 _SHARED_MS: Final = 10_000  # how long a row is read that another process changed
 _DELETED: Final = 10_000
+
+
+class HintCache:
+    """Keeps hint rows: a consumer that finds messages reads a row once a second, not each time.
+
+    A copy is valid only while receives find messages and lose no claims. A receive that finds
+    nothing reads the row.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._rows: dict[Row, tuple[int, dict[int, Hint]]] = {}
+
+    def get(self, row: Row) -> Mapping[int, Hint] | None:
+        """Return a row's hints by shard; None: it is not cached, or too old."""
+        read_at, hints = self._rows.get(row, (0, None))
+        # a clock that was set back makes no copy last
+        if hints is None or not 0 <= milliseconds(self._clock) - read_at < COPY_MS:
+            return None
+        return hints
+
+    def keep(self, row: Row, hints: Mapping[int, Hint]) -> None:
+        """Keep a row as it was read now."""
+        self._rows[row] = milliseconds(self._clock), dict(hints)
+
+    def moved(self, shard: Shard, hint: Hint) -> None:
+        """Note a hint that this process tried to write, whether it was written or not."""
+        topic, epoch, number = shard
+        copy = self._rows.get((topic, epoch, group_of(number)))
+        if copy is not None:
+            copy[1][number] = hint
+
+    def forget(self, shard: Shard) -> None:
+        """Drop the shard's row: the next receive reads it."""
+        topic, epoch, number = shard
+        self._rows.pop((topic, epoch, group_of(number)), None)
 
 
 @dataclass(slots=True)
@@ -27,12 +73,7 @@ class _Known:
 
 
 class KnownRows:
-    """Keeps the rows that this process read or wrote last.
-
-    A write is conditional on the row's version, so that an old row costs a write and does no harm.
-
-    Args:
-        clock: the time.
+    """Keeps the rows of ordered shards that this process read or wrote last.
 
     Attributes:
         deleted: messages that this process has deleted.

@@ -15,13 +15,12 @@ from fairbox.dispatch.burials import bury_marked
 from fairbox.dispatch.ordered.barriers import ResizeBarrier
 from fairbox.model.clock import milliseconds
 from fairbox.model.receipts import TOKEN_BYTES
-from fairbox.queue.attempts import dying
+from fairbox.queue.claims import dying
 from fairbox.queue.known_rows import KnownRows
 from fairbox.queue.models import Taken
 from fairbox.queue.ordered_plan import Ask, Plan
-from fairbox.queue.ordered_reader import ShardReader
-from fairbox.queue.ordered_reads import Spent
-from fairbox.queue.shard_rotation import ShardRotation
+from fairbox.queue.ordered_reader import ShardReader, Spent
+from fairbox.queue.rotation import ShardRotation
 from fairbox.queue.waiting_keys import WaitingKeys
 from fairbox.tables.stored_messages import Claim
 
@@ -31,8 +30,8 @@ if TYPE_CHECKING:
     from fairbox.model.clock import Clock
     from fairbox.model.messages import Shard
     from fairbox.model.topic_states import TopicState
-    from fairbox.queue.ordered_reads import ShardRead, Wanted, Window
-    from fairbox.queue.shard_rotation import Place
+    from fairbox.queue.ordered_reader import ShardRead, Wanted, Window
+    from fairbox.queue.rotation import Place
     from fairbox.tables.key_claims import KeyClaim, KeyClaims
     from fairbox.tables.stored_messages import StoredMessage
     from fairbox.tables.tables import Tables

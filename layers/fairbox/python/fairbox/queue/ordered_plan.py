@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from fairbox.dispatch.ordered.barriers import NOTHING
 from fairbox.model.ids import behind, time_of
-from fairbox.queue.ordered_reads import YOUNG_MS
+from fairbox.queue.ordered_reader import YOUNG_MS
 from fairbox.tables.key_claims import MAX_ENTRIES, MAX_IDS, KeyClaim, KeyClaims, token_of
 from fairbox.tables.stored_messages import key_digest
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from fairbox.dispatch.ordered.barriers import Waits
-    from fairbox.queue.ordered_reads import ShardRead, Window
+    from fairbox.queue.ordered_reader import ShardRead, Window
     from fairbox.tables.stored_messages import StoredMessage
 
 _MOVE_OVER: Final = 4  # messages behind held ones that are worth a write to pass

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from fairbox.dispatch.burials import Burials, finish_marked
 from fairbox.model.clock import milliseconds
 from fairbox.model.ids import before, time_of
 from fairbox.model.messages import MessageRef
-from fairbox.queue.ordered_reads import YOUNG_MS, ShardRead, Window
 from fairbox.tables.key_claims import KeyClaims
 from fairbox.tables.keys import HEAD
 from fairbox.tables.stored_messages import key_digest
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from fairbox.model.clock import Clock
     from fairbox.model.messages import Shard
     from fairbox.queue.known_rows import KnownRows
-    from fairbox.queue.ordered_reads import Spent, Wanted
     from fairbox.queue.waiting_keys import WaitingKeys
     from fairbox.tables.key_claims import KeyClaim
     from fairbox.tables.stored_messages import StoredMessage
@@ -39,6 +38,76 @@ _FROM_HEAD_MS: Final = 600_000  # how often a lane is read from its head though 
 _FROM_HEAD_ASIDE_MS: Final = 3_600_000  # the same when keys wait beside the row: each costs a read
 _ITEMS_A_UNIT: Final = 4  # of up to 1 KB, consistent
 _ENTRIES_A_UNIT: Final = 160
+YOUNG_MS: Final = 2_000  # ids behind which others may still be committed
+
+
+@dataclass(slots=True)
+class Window:
+    """The messages read from lane `ready`, in the order of ids.
+
+    Attributes:
+        after: it begins behind this id; empty: at the head.
+        cursor: the sort key up to which it was read.
+        messages: the messages.
+        ended: it was read to its end.
+        newer: only a newer release can read the next message: none behind it is handed out.
+    """
+
+    after: str = ""
+    cursor: str = ""
+    messages: list[StoredMessage] = field(default_factory=list)
+    ended: bool = False
+    newer: bool = False
+
+    def covers(self, message_id: str) -> bool:
+        """Whether a message of this id would have been read."""
+        return self.after < message_id and (self.ended or message_id <= self.cursor)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The request of a receive.
+
+    Attributes:
+        count: number of messages at most.
+        visibility: milliseconds until others may receive them.
+        per_key: number of messages of one key at most.
+    """
+
+    count: int
+    visibility: int
+    per_key: int = 1
+
+
+@dataclass(slots=True)
+class Spent:
+    """Read units that a receive has spent on messages of up to 1 KB."""
+
+    units: float = 0.0
+
+
+@dataclass(slots=True)
+class ShardRead:
+    """A shard as it was read: its row first, then the rest.
+
+    Attributes:
+        row: the row.
+        now: the time after that, in milliseconds since 1970 UTC.
+        ended: entries that may end now: their messages were looked for.
+        window: messages from where the row says, or from the head; it begins before the next
+            message of each ended entry that has no window of its own.
+        sides: windows of ended keys whose next message lies far before the others.
+        there: by id, the messages of the windows, and the messages that ended entries name.
+        aside: keys of the window that wait in items of their own.
+    """
+
+    row: KeyClaims
+    now: int
+    ended: Sequence[KeyClaim]
+    window: Window
+    sides: dict[bytes, Window] = field(default_factory=dict)
+    there: Mapping[str, StoredMessage] = field(default_factory=dict)
+    aside: Mapping[bytes, KeyClaim] = field(default_factory=dict)
 
 
 class ShardReader:

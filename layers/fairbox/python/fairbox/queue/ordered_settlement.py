@@ -12,7 +12,7 @@ from fairbox.errors import StaleReceipt, Unavailable
 from fairbox.model.clock import milliseconds
 from fairbox.model.swap import swap
 from fairbox.model.topics import RetryPolicy
-from fairbox.queue.attempts import dying, failed
+from fairbox.queue.claims import dying, failed
 from fairbox.tables.key_claims import KeyClaim
 from fairbox.tables.keys import message_key
 from fairbox.tables.stored_messages import StoredMessage

@@ -15,9 +15,9 @@ from fairbox.errors import FAILED
 from fairbox.model.clock import milliseconds
 from fairbox.model.ids import bound_of, time_of
 from fairbox.queue.claims import LOST, Claimed, Claimer
-from fairbox.queue.read_window import YOUNG_MS, Ask, LaneReader, Room, Window, passed
 from fairbox.queue.reclaim import Reclaim
-from fairbox.queue.shard_rotation import Reading, ShardRotation
+from fairbox.queue.rotation import Reading, ShardRotation
+from fairbox.queue.unordered_reader import YOUNG_MS, Ask, LaneReader, Room, Window, passed
 from fairbox.tables.hints import Hint, HintMove, group_of
 from fairbox.tables.segments import segment_of
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from fairbox.model.clock import Clock
     from fairbox.model.messages import Shard
     from fairbox.model.topic_states import TopicState
-    from fairbox.queue.hint_cache import HintCache
+    from fairbox.queue.known_rows import HintCache
     from fairbox.queue.models import Taken
-    from fairbox.queue.shard_rotation import Round
+    from fairbox.queue.rotation import Round
     from fairbox.tables.stored_messages import StoredMessage
     from fairbox.tables.tables import Tables
 

@@ -11,7 +11,7 @@ from fairbox.errors import StaleReceipt, Unavailable
 from fairbox.model.clock import milliseconds
 from fairbox.model.swap import swap
 from fairbox.model.topics import RetryPolicy
-from fairbox.queue.attempts import dying, failed
+from fairbox.queue.claims import dying, failed
 from fairbox.tables.segments import segments_of_refs
 from fairbox.tables.stored_messages import Claim, StoredMessage
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fairbox.model.clock import Clock
     from fairbox.model.messages import MessageRef, Shard
     from fairbox.model.receipts import Receipt
-    from fairbox.queue.hint_cache import HintCache
+    from fairbox.queue.known_rows import HintCache
     from fairbox.tables.tables import Tables
 
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import boto3
 
 from fairbox.aws.s3_bodies import S3Bodies
-from fairbox.aws.sqs_doorbells import SqsDoorbells
-from fairbox.aws.sqs_sender import SqsAcks
+from fairbox.aws.sqs_queues import SqsAcks, SqsDoorbells
 from fairbox.client.outbox import Outbox
 from fairbox.destinations import DestinationFactory, make_clients
 from fairbox.destinations.secrets import WebhookKeys

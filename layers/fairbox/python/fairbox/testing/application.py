@@ -10,7 +10,7 @@ import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from fairbox.aws.sqs_doorbells import Answer, answer_doorbells
+from fairbox.aws.sqs_queues import Answer, answer_doorbells
 from fairbox.client.batch_maintenance import BatchMaintenance
 from fairbox.client.batches import Batches
 from fairbox.client.feeds import Feeds

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, overload
 
-from fairbox.aws.sqs_doorbells import SqsDoorbells, decode
+from fairbox.aws.sqs_queues import SqsDoorbells, decode
 from fairbox.model.topics import GROUPS
 from fairbox.testing.memory_sqs import MemorySqs, redrive
 from fairbox.testing.sqs_trigger import SqsTrigger

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 from fairbox.dispatch.burials import Burials, bury_marked, finish_marked
 from fairbox.model.clock import milliseconds
 from fairbox.model.ids import time_of
-from fairbox.queue.attempts import dying
+from fairbox.queue.claims import dying
 from fairbox.tables.hints import RECEIVES_CHECK_MS
 from fairbox.tables.segments import ClaimEnd, segments_of
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from fairbox.model.clock import Clock
-    from fairbox.model.messages import MessageRef, Shard
+    from fairbox.model.messages import MessageRef, OpenLane, Shard
     from fairbox.tables.hints import Hint
     from fairbox.tables.segments import Segment
     from fairbox.tables.stored_messages import StoredMessage
@@ -30,8 +30,6 @@ YOUNG_MS: Final = 500  # ids behind which others may still be committed
 _ROOM_UNITS: Final = 4.0  # of a receive, beside its hint row: eight empty shards, or a full page
 _LEAST_UNITS: Final = 0.5  # the cost of a query that finds nothing
 _ITEMS_A_UNIT: Final = 8  # of up to 1 KB, eventually consistent
-
-Lane = Literal["ready", "later"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +55,7 @@ class Window:
         upto: its last sort key; None: the lane's end.
     """
 
-    lane: Lane
+    lane: OpenLane
     cursor: str = ""
     upto: str | None = None
     seen: list[StoredMessage] = field(default_factory=list)
