@@ -14,7 +14,6 @@ class MemoryAcks:
     """The ack queue in memory: the messages that nobody has taken, in order.
 
     Attributes:
-        bodies: the messages in the queue.
         calls: how often somebody put messages there.
     """
 

@@ -53,6 +53,7 @@ def create_table(engine: Engine, request: Request) -> Response:
             "defined in AttributeDefinitions"
         )
 
+    # the label has the time of making: a table made again under its name has another stream
     specification = request.get("StreamSpecification", {})
     if specification.get("StreamEnabled"):
         label = datetime.fromtimestamp(engine.clock.now(), UTC).strftime("%Y-%m-%dT%H:%M:%S.000")
@@ -62,6 +63,7 @@ def create_table(engine: Engine, request: Request) -> Response:
         table.description["LatestStreamArn"] = arn
         table.description["LatestStreamLabel"] = label
 
+    # last: a refused definition leaves nothing behind
     engine.tables[name] = table
     return {"TableDescription": _described(table)}
 
@@ -114,6 +116,7 @@ def _index(definition: dict[str, Any], kinds: dict[str, str], table_keys: Keys) 
         _check_attribute_names(included)
         if (kind == "INCLUDE") != bool(included):
             raise invalid_parameter(f"ProjectionType is {kind}, NonKeyAttributes do not fit it")
+        # every entry carries the keys of its table: pages of an index go on by them
         projected = frozenset((*table_keys.names, *keys.names, *included))
 
     return Index(definition["IndexName"], keys, projected, definition)
@@ -157,6 +160,7 @@ def delete_table(engine: Engine, request: Request) -> Response:
     table = _named(engine, request["TableName"])
     del engine.tables[table.name]
     if table.stream is not None:
+        # the service keeps a stream's records for 24 hours, whether its table is there or not
         engine.retired_streams[table.name] = table.stream
     return {"TableDescription": {**_described(table), "TableStatus": "DELETING"}}
 
@@ -176,6 +180,7 @@ def list_tables(engine: Engine, request: Request) -> Response:
     limit = min(request.get("Limit", _LIST_LIMIT), _LIST_LIMIT)
     names = sorted(name for name in engine.tables if name > after)
     response: Response = {"TableNames": names[:limit]}
+    # callers go on until this is missing
     if len(names) > limit:
         response["LastEvaluatedTableName"] = names[limit - 1]
     return response
@@ -204,9 +209,11 @@ def load_items(engine: Engine, name: str, items: Iterable[Item]) -> int:
     for item in items:
         key, row = table.key_of(item), Row(item)
         table.check(row, "Item size has exceeded the maximum allowed size")
+        # an item may lie under this key already: its entries must leave the indexes
         old = table.store.get(key)
         table.store.put(key, row)
         for index in table.indexes.values():
+            # no lag: the items are to look as if they had been there for long
             index.write(key, old, row, engine.clock.now(), 0.0)
         count += 1
     return count

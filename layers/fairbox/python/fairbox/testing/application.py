@@ -90,6 +90,7 @@ class MemoryDestination:
         outcomes = [self.answer(m) for m in messages]
         if self.topic is not None:
             taken = [m for m, o in zip(messages, outcomes, strict=True) if o.taken]
+            # only messages that `answer` takes reach the topic, whose own outcomes count for them
             added = iter(self.topic.send(taken, timeout))
             outcomes = [next(added) if o.taken else o for o in outcomes]
         self.received += [m for m, o in zip(messages, outcomes, strict=True) if o.taken]
@@ -195,6 +196,7 @@ class MemoryGivenUp:
         """Keep records that were set aside."""
         name = f"set-aside/{reason}/{len(self.kept)}"
         self.kept[name] = list(records)
+        # its age begins here, not when somebody asks for names first
         self._since[name] = self._clock.now()
         return name
 
@@ -341,6 +343,7 @@ class MemoryApplication:
         for start in range(0, len(records), batch):
             chunk = records[start : start + batch]
             self._relay.handle(chunk, deadline=self.deadline)
+            # behind the call: an invocation that raises is given the same batch again
             self._relayed = chunk[-1]["dynamodb"]["SequenceNumber"]
         return len(records)
 
@@ -350,6 +353,7 @@ class MemoryApplication:
         for start in range(0, len(records), batch):
             chunk = records[start : start + batch]
             self._marking.handle(chunk)
+            # behind the call, as in `relay`
             self._marked = chunk[-1]["dynamodb"]["SequenceNumber"]
         return len(records)
 
@@ -364,6 +368,7 @@ class MemoryApplication:
         report = self.keeper.cascade_records(records, deadline=self.deadline)
         for record in records:
             sequence = record["dynamodb"]["SequenceNumber"]
+            # Lambda gives this record, and all behind it, once more
             if sequence == report.again:
                 break
             self._cascaded = sequence
@@ -374,6 +379,7 @@ class MemoryApplication:
 
         One whose visit failed comes again when its visibility ends, after 90 s.
         """
+        # first: doorbells that have waited become visits only by this
         self.pass_on()
         answered = 0
         while answered != limit and self.doorbells.visits.invoke(self._answer):
@@ -424,6 +430,7 @@ class MemoryApplication:
         meanwhile = meanwhile or self.mark
 
         def wait(seconds: float) -> None:
+            # repair waits for marking to meet its fences, which nobody else would read meanwhile
             self.clock.advance(seconds)
             meanwhile()
 
@@ -460,6 +467,7 @@ class MemoryApplication:
             while self.relay() or self.mark() or self.visit() or self.ack() or self.cascade():
                 pass
 
+            # before the end is tested, so that a run of just an hour ends with its cleanup
             if self.clock.now() - self._cleaned_at >= CLEANED_SECONDS:
                 self.clean()
                 continue
@@ -473,4 +481,5 @@ class MemoryApplication:
 
 def _of_message(record: dict[str, Any]) -> bool:
     body = record["dynamodb"]
+    # rows of shards, topics and hints lie in the same table: the functions' filters drop them too
     return SIZE in body.get("NewImage", {}) or SIZE in body.get("OldImage", {})

@@ -31,10 +31,12 @@ def batch_write_item(engine: Engine, request: Request) -> Response:
         raise parameter_error("Invalid length for parameter RequestItems, valid min length: 1")
 
     bill = Bill(request.get("ReturnConsumedCapacity"))
+    # all are prepared before the first is written: one wrong key refuses the whole call
     writes = [
         _prepared(engine, table, entry) for table, entries in requested.items() for entry in entries
     ]
     seen: set[tuple[str, Position]] = {(write.table.name, write.key) for write in writes}
+    # a batch has no order, so two writes of one item would have no certain outcome
     if len(seen) != len(writes):
         raise invalid("Provided list of item keys contains duplicates")
 
@@ -97,11 +99,13 @@ def batch_get_item(engine: Engine, request: Request) -> Response:
                 left.append(copy_item(given))
                 continue
             total += size
+            # each key is rounded up for itself, one without an item to the smallest read
             bill.add(name, read_units(size, consistent=part.get("ConsistentRead", False)))
             if row is not None:
                 found.append(projection.keep(row.item) if projection else copy_item(row.item))
 
         if left:
+            # with its projection and consistency: a caller sends it again as it is
             unprocessed[name] = {**part, "Keys": left}
 
     response: Response = {"Responses": responses, "UnprocessedKeys": unprocessed}

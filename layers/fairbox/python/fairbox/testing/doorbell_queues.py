@@ -45,7 +45,6 @@ class DoorbellQueues(SqsDoorbells):
     """The doorbells of functions, and a test's view of the queues that they use.
 
     Args:
-        clock: the time.
         groups: gives how many visits of a topic run at a time.
         groups_apart: gives how many visits apart of a topic's subscription run at a time.
 

@@ -51,6 +51,7 @@ class Engine:
         expired: bool = False,
     ) -> dict[str, int]:
         """Apply one change now; the units of each index that it touched."""
+        # one count for all tables: each stream then has numbers that grow, as on AWS with gaps
         self._sequence += 1
         return table.write(
             key,
@@ -66,6 +67,7 @@ class Engine:
         """The fingerprint and the answer of a transaction that had this token, while it lives."""
         now = self.clock.now()
         while self.tokens:
+            # all live equally long, so the order of insertion is the order of ending
             oldest = next(iter(self.tokens))
             if self.tokens[oldest][0] > now:
                 break

@@ -70,6 +70,8 @@ def _checks(tree: Condition) -> bool:
         return any(map(_checks, tree.items))
     if isinstance(tree, Not):
         return _checks(tree.item)
+
+    # only an order, bounds or a second argument can have a type that is refused for every item
     ordering = isinstance(tree, Compare) and tree.sign in _ORDER
     return (
         ordering
@@ -96,6 +98,7 @@ def _size(value: Value | None) -> Value | None:
     if value is None:
         return None
     kind, raw = next(iter(value.items()))
+    # a number has no size: the operand is then like an absent attribute
     if kind in {"N", "BOOL", "NULL"}:
         return None
     return {"N": str(len(raw.encode()) if kind == "S" else len(raw))}
@@ -131,6 +134,7 @@ def _compile_junction(tree: Junction) -> Test:
 
 
 def _equal(left: Value | None, right: Value | None) -> bool:
+    # an absent attribute equals nothing, so `<>` holds for it: `NOT a = b` is the same as `a <> b`
     return left is not None and right is not None and same(left, right)
 
 
@@ -148,6 +152,7 @@ def _ordered(order: Callable[[Any, Any], bool], left: Value | None, right: Value
     if left is None or right is None:
         return False
     kind = kind_of(left)
+    # values of different types have no order: the condition fails, and is no error
     return kind in _ORDERED and kind in right and order(scalar(left), scalar(right))
 
 
@@ -155,6 +160,7 @@ def _compile_between(tree: Between) -> Test:
     read, low, high = compile_read(tree.operand), compile_read(tree.low), compile_read(tree.high)
 
     def test(item: Item, values: Values) -> bool:
+        # bounds that are attributes may stand in the wrong order: then it never holds
         value = read(item, values)
         return _ordered(operator.le, low(item, values), value) and _ordered(
             operator.le, value, high(item, values)
@@ -193,8 +199,10 @@ def _begins(value: Value, prefix: Value) -> bool:
 def _contains(value: Value, sought: Value) -> bool:
     kind, other = kind_of(value), kind_of(sought)
     if kind in {"S", "B"}:
+        # of text, a part; of a set or list, an element
         return kind == other and sought[kind] in value[kind]
     if kind in {"SS", "NS", "BS"}:
+        # `SS` has elements of type `S`, and so on
         return kind[0] == other and sought[other] in value[kind]
     return kind == "L" and any(same(element, sought) for element in value["L"])
 
@@ -217,12 +225,14 @@ def check_operands(tree: Condition, values: Values) -> None:
 
 def _check_ordered(sign: str, operands: tuple[Operand, ...], values: Values) -> None:
     """Refuse values that have no order where one is asked for."""
+    # attributes of the item are not looked at: of a wrong type they only fail the condition
     for operand in operands if sign not in {"=", "<>"} else ():
         if isinstance(operand, ValueRef) and kind_of(values[operand.ref]) not in _ORDERED:
             raise _wrong_type(sign, kind_of(values[operand.ref]))
 
 
 def _check_bounds(tree: Between, values: Values) -> None:
+    # a bound that is a path is known only with the item
     if not (isinstance(tree.low, ValueRef) and isinstance(tree.high, ValueRef)):
         return
     low, high = values[tree.low.ref], values[tree.high.ref]
@@ -237,6 +247,7 @@ def _check_bounds(tree: Between, values: Values) -> None:
 
 
 def _check_call(tree: Call, values: Values) -> None:
+    # a size is a number in every item, and a number begins with nothing
     if tree.function == "begins_with" and isinstance(tree.arguments[1], Size):
         raise _wrong_type(tree.function, "N")
     if len(tree.arguments) == 1 or not isinstance(tree.arguments[1], ValueRef):

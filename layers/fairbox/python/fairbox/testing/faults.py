@@ -129,11 +129,13 @@ class FaultyDynamoDB:
             return fault
 
     def _by_chance(self, operation: str) -> Fault | None:
+        # no number is drawn, so operations that are left alone do not change the faults of others
         if operation not in self._operations or not self._rates:
             return None
         drawn = self._rng.random()
         for fault, rate in self._rates.items():
             if drawn < rate:
+                # not drawn again: each fault keeps its own rate in the operations that it fits
                 return fault if fits(fault, operation) else None
             drawn -= rate
         return None
@@ -145,6 +147,7 @@ class FaultyDynamoDB:
 
         if fault is Fault.APPLIED_THEN_TIMEOUT:
             method(**request)
+            # the caller cannot tell this from a call that was not carried out
             raise ReadTimeoutError(endpoint_url=_ENDPOINT)
         if fault is Fault.TIMEOUT_UNAPPLIED:
             raise ConnectTimeoutError(endpoint_url=_ENDPOINT)
@@ -178,11 +181,13 @@ class FaultyDynamoDB:
         entries = request["Statements"]
         with self._lock:
             kept = set(self._rng.sample(range(len(entries)), self._rng.randrange(len(entries))))
+        # this operation has no list of unprocessed entries: each statement answers for itself
         throttled = {"Code": "ThrottlingError", "Message": _MESSAGES[Fault.THROTTLING]}
         answer = (
             method(**{**request, "Statements": [entries[n] for n in sorted(kept)]}) if kept else {}
         )
 
+        # the answers of the passed ones go back to the places of their statements
         passed = iter(answer.get("Responses", ()))
         responses = [
             next(passed) if n in kept else {"Error": throttled} for n in range(len(entries))
@@ -218,6 +223,7 @@ class FaultyDynamoDB:
         field = "UnprocessedItems" if writes else "UnprocessedKeys"
         unprocessed = answer.get(field) or {}
 
+        # the client itself may have left some unprocessed: both parts come back
         for table, part in _grouped(request, left, writes=writes).items():
             if table not in unprocessed:
                 unprocessed[table] = part

@@ -153,6 +153,7 @@ def tokens_of(text: str) -> list[Token]:
 
 def _refuse_redundant(tokens: list[Token]) -> None:
     """Refuse parentheses directly around parentheses."""
+    # a pair is redundant if it encloses nothing but the pair that closed directly before it
     opened, inner = list[int](), (0, 0)
     for place, token in enumerate(tokens):
         if token.text == "(":
@@ -254,6 +255,7 @@ class Parser:
                 self.take_operator()
                 negations += 1
 
+            # a list of groups, no recursion: a text of 4 KB may open 4,000 parentheses
             if self.accept("("):
                 groups.append(_Group(negations))
                 continue
@@ -264,6 +266,7 @@ class Parser:
                     return groups[0].tree()
                 self.expect(")")
                 closed = groups.pop()
+                # the NOTs stand before the parenthesis, so they count for the whole group
                 groups[-1].add(closed.tree(), closed.negations)
 
     def _goes_on(self, group: _Group) -> bool:
@@ -276,6 +279,7 @@ class Parser:
         return True
 
     def _predicate(self) -> Condition:
+        # the end token always follows a word, so there is a next token
         if self.token.kind == "word" and self.tokens[self.position + 1].text == "(":
             name = self.token.text
             # `size` is an operand, and no condition
@@ -289,6 +293,7 @@ class Parser:
             if not self.at_word("AND"):
                 raise self.syntax_error()
             self.take()
+            # the AND of a BETWEEN is no operator of its own: only BETWEEN was counted
             return Between(left, *_distinct("BETWEEN", left, low, self.operand()))
 
         if self.at_word("IN"):

@@ -47,6 +47,7 @@ class KeyCondition:
         if len(of) < len(self.terms):
             raise ExpressionError("KeyConditionExpressions must only contain one condition per key")
 
+        # by name, in either order: the service takes the sort key first, too
         hash_term = of.pop(hash_name, None)
         range_term = of.pop(range_name, None) if range_name is not None else None
         if hash_term is None:
@@ -57,6 +58,7 @@ class KeyCondition:
                 if range_name is not None and range_term is None
                 else "Query key condition not supported"
             )
+        # a partition is found by a hash, which knows equality alone
         if hash_term.sign != "=":
             raise KeyMissedError("Query key condition not supported")
 

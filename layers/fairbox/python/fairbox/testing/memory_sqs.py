@@ -158,6 +158,7 @@ class MemorySqs:
         operation = "SendMessageBatch"
         queue = self._begin(QueueUrl, operation)
         _check_batch(Entries, operation)
+        # the whole call counts against the limit of one message, so ten messages share 1 MiB
         total = sum(size(entry) for entry in Entries)
         if total > _BATCH_BYTES:
             text = f"Batch requests cannot be longer than {_BATCH_BYTES} bytes, not {total}."
@@ -166,6 +167,7 @@ class MemorySqs:
         def put(entry: Entry) -> Entry:
             if refusal := _refusal(queue, entry):
                 raise _error(*refusal, operation)
+            # behind the checks: a fault of the service strikes only entries that it would take
             if self.failing or self._strikes(self.faults.entries):
                 self.failing = max(0, self.failing - 1)
                 raise _error("InternalError", "We encountered an internal error.", operation)
@@ -190,6 +192,7 @@ class MemorySqs:
             )
             raise _error(_INVALID, text, "ReceiveMessage")
 
+        # a full FIFO queue answers with no messages, and no error
         if not queue.settings.fifo and queue.full:
             text = "Too many messages in flight."
             raise _error("OverLimit", text, "ReceiveMessage")
@@ -201,6 +204,7 @@ class MemorySqs:
             repeats=lambda: self._strikes(self.faults.duplicates),
             bury=self._bury,
         )
+        # an empty answer has no list of messages at all
         return {"Messages": [_received(message) for message in taken]} if taken else {}
 
     def delete_message(self, *, QueueUrl: str, ReceiptHandle: str) -> dict[str, Any]:  # noqa: N803
@@ -238,6 +242,7 @@ class MemorySqs:
             text = f"Value {VisibilityTimeout} for parameter VisibilityTimeout is invalid."
             raise _error(_INVALID, text, operation)
         message = queue.by_receipt(ReceiptHandle)
+        # a message that is visible again is nobody's: the next receive may have it
         if message is None or message.visible_at <= self.clock.now():
             text = _RECEIPT.format(ReceiptHandle, "Message is not available for a change.")
             raise _error(_INVALID, text, operation)
@@ -277,10 +282,13 @@ def _each(entries: Sequence[Entry], work: Callable[[Entry], Entry]) -> dict[str,
             done.append({"Id": entry["Id"], **work(entry)})
         except ClientError as error:
             told = error.response["Error"]
+
+            # after a fault of the service itself, a caller sends the entry again
             theirs = told["Code"] != "InternalError"
             failed.append({"Id": entry["Id"], "SenderFault": theirs, **told})
 
     answer = {"Successful": done, "Failed": failed}
+    # the service leaves an empty list out
     return {name: found for name, found in answer.items() if found}
 
 
@@ -316,6 +324,7 @@ def _refusal(queue: MemoryQueue, entry: Entry) -> tuple[str, str] | None:
 
 
 def _fifo_refusal(queue: MemoryQueue, entry: Entry) -> tuple[str, str] | None:
+    # a FIFO queue has one delay, its own
     if entry.get("DelaySeconds"):
         return _INVALID, _QUEUE_TYPE.format(entry["DelaySeconds"], "DelaySeconds")
     if not entry.get("MessageGroupId"):
@@ -330,6 +339,7 @@ def _fifo_refusal(queue: MemoryQueue, entry: Entry) -> tuple[str, str] | None:
 
 def _standard_refusal(entry: Entry) -> tuple[str, str] | None:
     delay = entry.get("DelaySeconds", 0)
+    # a group without an id is taken: by it a standard queue shares fairly among tenants
     if "MessageDeduplicationId" in entry:
         named = entry["MessageDeduplicationId"]
         return _INVALID, _QUEUE_TYPE.format(named, "MessageDeduplicationId")

@@ -57,6 +57,7 @@ class Index:
         """Refuse an item whose value for a key of this index is of the wrong type, or empty."""
         for name, kind in self.keys.kinds.items():
             value = item.get(name)
+            # an item without a key of the index has no entry there, and is no error
             if value is None:
                 continue
             if kind not in value:
@@ -75,6 +76,7 @@ class Index:
     def position(self, item: Item, key: Position) -> Position:
         """The position of the entry of an item with this table key."""
         keys = self.keys
+        # keys of an index need not be unique: the table's key behind them tells entries apart
         sort = scalar(item[keys.range_name]) if keys.range_name is not None else _NO_RANGE
         return scalar(item[keys.hash_name]), (sort, *key)
 
@@ -86,6 +88,7 @@ class Index:
         if before is None and after is None:
             return 0
 
+        # no units: nothing of the entry changed, so there is nothing to make visible later
         units = index_write_units(before, after, names)
         if units == 0:
             return 0
@@ -107,6 +110,7 @@ class Index:
 
     def catch_up(self, now: float) -> None:
         """Make changes older than the lag visible."""
+        # in the order of writing, also when a clock was set back: else an older change could win
         while self._late and self._late[0][0] <= now:
             _, gone, place, row = self._late.popleft()
             self._apply(gone, place, row)
@@ -140,6 +144,7 @@ class Table:
     def key_from(self, key: Mapping[str, Any]) -> tuple[Position, Item]:
         """The position and the checked copy of a key as given; it has only the key's attributes."""
         keys = self.keys
+        # attributes beside the key are refused too
         if key.keys() != set(keys.names):
             raise invalid("The provided key element does not match the schema")
         taken = {name: take_value(key[name]) for name in keys.names}
@@ -184,6 +189,7 @@ class Table:
         elif old is not None:
             self.store.remove(key)
         else:
+            # a delete of a missing item writes no stream record and touches no index
             return {}
 
         units = {}
@@ -217,6 +223,7 @@ _RANGE_TOO_LONG: Final = (
 def _checked(name: str, value: Value, limit: int, too_long: str) -> Scalar:
     for kind, raw in value.items():
         if kind == "N":
+            # a number has at most 38 digits, so it is always within the limits of a key
             return number(raw)
         if not raw:
             what = "string" if kind == "S" else "binary"
@@ -224,6 +231,7 @@ def _checked(name: str, value: Value, limit: int, too_long: str) -> Scalar:
                 "One or more parameter values are not valid. The AttributeValue for a key "
                 f"attribute cannot contain an empty {what} value. Key: {name}"
             )
+        # a character has at most four bytes: short texts are not encoded to be measured
         if len(raw) * 4 > limit and len(raw.encode() if kind == "S" else raw) > limit:
             raise invalid_parameter(too_long)
         return raw  # type: ignore[no-any-return]  # str or bytes, by its kind

@@ -147,6 +147,7 @@ class CostMeter:
             if operation == "batch_get_item" and not self._exact:
                 self._count_missing(request, answer)
 
+        # calls over several tables count their bytes at the first one
         table = request.get("TableName") or (entries[0]["TableName"] if entries else "")
         self._add(operation, table, size=_bytes(request) + _bytes(answer))
 
@@ -155,6 +156,7 @@ class CostMeter:
         for table, asked in request["RequestItems"].items():
             left = answer.get("UnprocessedKeys", {}).get(table, {}).get("Keys", [])
             found = answer["Responses"].get(table, [])
+            # unprocessed keys were not read, and cost nothing
             missing = len(asked["Keys"]) - len(left) - len(found)
             units = read_units(0, consistent=asked.get("ConsistentRead", False))
             self._add("batch_get_item", table, rru=missing * units)
@@ -162,6 +164,8 @@ class CostMeter:
     def _add_entry(self, operation: str, entry: Mapping[str, Any]) -> None:
         unit = "rru" if operation in _READS else "wru"
         table = entry["TableName"]
+
+        # not the entry's own `CapacityUnits`, which are the sum with its indexes
         base = entry.get("Table", {}).get("CapacityUnits", 0.0)
         self._add(operation, table, **{unit: base})
         for index, cost in entry.get("GlobalSecondaryIndexes", {}).items():
@@ -190,6 +194,7 @@ class CostMeter:
         response: Any = error.response
         if response["Error"]["Code"] != "ConditionalCheckFailedException":
             return
+        # the refused write itself is not counted, only the item that stands there
         size = item_size(response.get("Item", {}))
         self._add(operation, request["TableName"], wru=write_units(size))
         if request.get("ReturnValuesOnConditionCheckFailure") != "ALL_OLD":
@@ -200,6 +205,7 @@ class CostMeter:
     ) -> Any:
         operation = "transact_write_items"
         actions = request["TransactItems"]
+        # before the call: the larger of old and new size is billed
         before = None if self._exact else self._probe.items(actions)
 
         try:

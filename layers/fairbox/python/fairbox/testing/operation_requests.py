@@ -94,6 +94,7 @@ def check_parameters(operation: str, request: Request) -> None:
 
 def check_shapes(operation: str, request: Request) -> None:
     """Refuse parameters that botocore's model of the service refuses, in botocore's words."""
+    # the model of the SDK that is installed, so that the words are those that users see
     shape = _service_model().operation_model(operation).input_shape
     found = ParamValidator().validate(request, shape)
     if found.has_errors():
@@ -136,6 +137,7 @@ class Expressions:
 
         self._request = request
         self.names: Names = tuple(names.items()) if names else ()
+        # cached, as names repeat with each call of the same code; values do not
         _check_named(self.names)
         _check_placeholders("Values", ":", tuple(values or ()))
         self.values: dict[str, Value] = (
@@ -144,6 +146,7 @@ class Expressions:
         if item_size(self.values) > MAX_PLACEHOLDER_BYTES:
             raise invalid("ExpressionAttributeValues exceeds max size")
 
+        # the service refuses placeholders that nothing uses: `done` compares
         self._used_names: set[str] = set()
         self._used_values: set[str] = set()
 
@@ -198,6 +201,7 @@ class Expressions:
 
         try:
             found = compiler(text, self.names)
+        # the service names no parameter here: the expression reads, and does not fit the table
         except KeyMissedError as error:
             raise invalid(str(error)) from None
         except ExpressionError as error:
@@ -207,6 +211,7 @@ class Expressions:
             self._used_names |= found.names
         if found.values:
             self._used_values |= found.values
+            # names are checked while parsing; values are not part of the cached tree, so each time
             for ref in found.values:
                 if ref not in self.values:
                     raise invalid(
@@ -224,6 +229,7 @@ class Expressions:
             self._refuse_unused("Values", self.values.keys() - self._used_values)
 
     def _refuse_unused(self, which: str, unused: set[str]) -> None:
+        # the service has other words where there is no expression at all
         if not any(name.endswith("Expression") for name in self._request):
             raise invalid(
                 f"ExpressionAttribute{which} can only be specified when using expressions"

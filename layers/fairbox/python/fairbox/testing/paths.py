@@ -49,6 +49,7 @@ def compile_projection(text: str, names: Names) -> Projection:
 
 def refuse_overlaps(paths: list[Path]) -> None:
     """Refuse two paths of which one contains the other."""
+    # different roots: the usual case, and no two can overlap
     if len(paths) == len({path.parts[0] for path in paths}):
         return
     for index, one in enumerate(paths):
@@ -68,6 +69,7 @@ def resolve(item: Item, path: Path) -> Value | None:
     for part in parts[1:]:
         if value is None:
             return None
+        # a path that does not fit the document leads nowhere, which is no error in a condition
         if part.__class__ is int:
             elements = value.get("L")
             value = elements[part] if elements is not None and part < len(elements) else None

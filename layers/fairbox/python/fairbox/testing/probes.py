@@ -41,6 +41,7 @@ class Probe:
     def _key(self, action: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         ((kind, request),) = action.items()
         table = request["TableName"]
+        # only a put names no key beside its item
         if kind == "Put":
             return table, {name: request["Item"][name] for name in self._keys(table)}
         return table, request["Key"]
@@ -51,6 +52,7 @@ class Probe:
         for action in actions[:_READ_KEYS]:
             table, key = self._key(action)
             gets.append({"Get": {"TableName": table, "Key": key}})
+        # one moment for all items; read one by one, others could write in between
         responses = self._client.transact_get_items(TransactItems=gets)["Responses"]
         return [response.get("Item", {}) for response in responses]
 
@@ -60,12 +62,14 @@ class Probe:
         """The units of a transaction that went through."""
         for action, old, new in zip(actions, before, after, strict=True):
             table = self._key(action)[0]
+            # a delete is billed by the item that it removes, a growing update by the new one
             size = max(item_size(old), item_size(new))
             yield table, "", TRANSACTION_FACTOR * write_units(size)
 
             for index in self._table(table).get("GlobalSecondaryIndexes", []):
                 names = [part["AttributeName"] for part in index["KeySchema"]]
                 projected = self._projected(table, index)
+                # an index entry costs in a transaction as much as in a single write
                 units = index_write_units(
                     index_entry(old or None, names, projected),
                     index_entry(new or None, names, projected),
@@ -78,6 +82,7 @@ class Probe:
         self, actions: list[dict[str, Any]], before: Items | None
     ) -> Iterator[TransactionUnits]:
         """The units of a cancelled one: each action as if it had left its item as it was."""
+        # a cancelled transaction left all items as they are, so they may be read afterwards
         olds = self.items(actions) if before is None else before
         for action, old in zip(actions, olds, strict=True):
             ((kind, request),) = action.items()

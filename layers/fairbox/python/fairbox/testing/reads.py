@@ -94,6 +94,7 @@ class Page:
                 "ALL_PROJECTED_ATTRIBUTES can be used only when Querying using an IndexName"
             )
 
+        # an index has only copies of projected attributes; a query of it never asks the table
         narrow = self.index is not None and self.index.projected is not None
         if select == "ALL_ATTRIBUTES" and self.index is not None and narrow:
             raise invalid_parameter(
@@ -114,6 +115,7 @@ class Page:
                 f"Global secondary index {self.index.name} does not project [{', '.join(unknown)}]"
             )
 
+        # a scan may filter by attributes that the index lacks: they are absent in every entry
         queried = self.filter is not None and "KeyConditionExpression" in self.request
         tested = self.filter.roots if self.filter and queried else frozenset()
         if unknown := sorted(tested - {*self.index.projected}):
@@ -129,6 +131,7 @@ class Page:
             return None
 
         names = {*self.table.keys.names, *self.keys.names}
+        # on an index, both keys: many entries may share the index's own
         if key.keys() != names:
             raise invalid("The provided starting key is invalid")
         taken = {name: take_value(value) for name, value in key.items()}
@@ -136,6 +139,7 @@ class Page:
         if any(kinds[name] not in value for name, value in taken.items()):
             raise invalid("The provided starting key is invalid")
 
+        # the item itself may be deleted since: only its place matters
         base = self.table.key_of(taken)
         return base if self.index is None else self.index.position(taken, base)
 
@@ -147,7 +151,9 @@ class Page:
         values = self.expressions.values
         last: Row | None = None
 
+        # limits count rows that are read, before the filter: a page may be empty and not the last
         for row in rows:
+            # tested before the next row, so the row that passes 1 MB still belongs to the page
             if size >= PAGE_BYTES:
                 break
             scanned += 1
@@ -161,6 +167,7 @@ class Page:
             if scanned == self.limit:
                 break
         else:
+            # the loop ended by itself: nothing follows
             last = None
 
         response: Response = {"Count": count, "ScannedCount": scanned}
@@ -180,6 +187,7 @@ class Page:
         return {name: dict(item[name]) for name in (*self.table.keys.names, *self.keys.names)}
 
     def _consumed(self, size: int) -> Response:
+        # the sum of the page is rounded up, also for rows that the filter dropped
         units = read_units(size, consistent=self.consistent)
         if self.index is None:
             self.bill.add(self.table.name, units)
@@ -212,9 +220,11 @@ def query(engine: Engine, request: Request) -> Response:
     if range_term is not None:
         operands = _operands(page, range_term, values)
         if start is not None and page.index is None:
+            # the condition is asked of the start key alone
             begin, end = _bounds([start[1]], None, range_term.sign, operands)
             if begin == end:
                 raise invalid("The provided starting key does not match the range key predicate")
+    # behind the checks: a wrong start key is refused in an empty partition too
     if partition is None:
         return page.read(())
 
@@ -225,6 +235,7 @@ def query(engine: Engine, request: Request) -> Response:
 
     forward = request.get("ScanIndexForward", True)
     if start is not None and forward:
+        # found by value, as the row of the key may be gone
         low = max(low, bisect_right(partition.order, start[1]))
     elif start is not None:
         high = min(high, bisect_left(partition.order, start[1]))
@@ -279,6 +290,7 @@ def _bounds(
     value = operands[0]
     end = len(order)
 
+    # all texts with a prefix lie together, from the prefix itself on
     if sign == "begins_with":
         low = bisect_left(order, value, key=first)
         high = low
@@ -302,6 +314,7 @@ def _refuse_key_filter(page: Page, condition: CompiledCondition | None) -> None:
     if condition is None:
         return
     for name in page.keys.names:
+        # the service wants key attributes in the key condition, where they save reads
         if name in condition.roots:
             raise invalid(
                 "Filter Expression can only contain non-primary key attributes: "
@@ -336,5 +349,6 @@ def scan(engine: Engine, request: Request) -> Response:
             f"Segment: {segment} is not less than TotalSegments: {total}"
         )
 
+    # a segment is a range of hashes, so that all keys of a partition are in one of them
     first, last = segment * TOKEN_SPAN // total, (segment + 1) * TOKEN_SPAN // total
     return page.read(page.store.scan(first, last, page.start()))

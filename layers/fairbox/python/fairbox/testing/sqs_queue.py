@@ -86,11 +86,6 @@ class QueueMessage:
 class MemoryQueue:
     """A queue in memory.
 
-    Args:
-        name: its name, which is its identity.
-        settings: its attributes.
-        clock, rng: time and ids.
-
     Attributes:
         messages: the messages in the queue, by message id, in the order of arrival.
     """
@@ -128,6 +123,7 @@ class MemoryQueue:
             by_content = hashlib.sha256(body.encode()).hexdigest()
             message.deduplication = entry.get("MessageDeduplicationId") or by_content
             scope = message.group if self.settings.by_group else ""
+            # a deleted message is remembered too: its repetition within five minutes is dropped
             known = scope, message.deduplication
             if (first := self._first(known, now)) is not None:
                 # the service acknowledges a repetition, and drops it
@@ -188,6 +184,7 @@ class MemoryQueue:
         taken: list[QueueMessage] = []
         given_up: list[QueueMessage] = []
         for message in found:
+            # moved by the next receive, not after the last one: it may lie here for long
             if self.settings.target and message.receives >= self.settings.receives:
                 given_up.append(message)
                 continue
@@ -203,8 +200,10 @@ class MemoryQueue:
         for message in taken:
             message.receives += 1
             message.first_received = message.first_received or now
+            # each receive has a receipt of its own; older ones then change nothing
             message.receipt = f"{message.id}/{self._new_id()}"
             self._received[message.id] = message
+            # a standard queue promises a message at least once
             if self.settings.fifo or not repeats():
                 message.visible_at = hidden
 
@@ -231,6 +230,7 @@ class MemoryQueue:
     @property
     def full(self) -> bool:
         """Whether as many messages are in flight as may be."""
+        # cheap first: counting goes through all messages
         if len(self.messages) < IN_FLIGHT:
             return False
         return self.counts()[2] >= IN_FLIGHT
@@ -247,6 +247,7 @@ class MemoryQueue:
         """Return the message that had this deduplication id within five minutes."""
         while self._known:
             oldest = next(iter(self._known))
+            # from the first sending: a repetition does not make the five minutes begin again
             if now - self._known[oldest][0] < DEDUPLICATION_SECONDS:
                 break
             del self._known[oldest]
@@ -258,6 +259,7 @@ class MemoryQueue:
 
     def _of_free_groups(self, now: float) -> Iterator[QueueMessage]:
         """Return the messages of groups of which none is in flight, in their order."""
+        # also of a message behind a visible one: of two received together, the first was given back
         blocked = {m.group for m in self._received.values() if m.visible_at > now}
         for message in self.messages.values():
             if message.visible_at > now:
@@ -268,6 +270,7 @@ class MemoryQueue:
     def _expire(self, now: float) -> None:
         while self.messages:
             oldest = next(iter(self.messages.values()))
+            # in the order of arrival: those behind are younger
             if now - oldest.sent < self.settings.retention:
                 return
             self._remove(oldest)

@@ -20,7 +20,6 @@ class SqsTrigger:
     A message that failed, or whose invocation raised, stays hidden until its visibility ends.
 
     Args:
-        sqs: the service.
         urls: the queues; a batch is from one of them.
         batch: messages of one invocation at most.
     """
@@ -34,6 +33,7 @@ class SqsTrigger:
         """Take a batch out of a queue; return it as the records of an event."""
         for url in self._urls:
             answer = self._sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=self._batch)
+            # messages of two queues never share an invocation
             if "Messages" in answer:
                 return [_record(message, url) for message in answer["Messages"]]
         return []
@@ -48,6 +48,7 @@ class SqsTrigger:
             for n, record in enumerate(records)
             if record["messageId"] not in failed
         ]
+        # an empty batch is refused by the service
         if entries:
             name = records[0]["eventSourceARN"].rpartition(":")[2]
             self._sqs.delete_message_batch(QueueUrl=name, Entries=entries)

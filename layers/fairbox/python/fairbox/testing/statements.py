@@ -55,14 +55,17 @@ class _Parser(Parser):
     def _predicate(self) -> Condition:
         position = self.position
         if self.token.kind in {"word", "quoted"}:
+            # a name before a parenthesis is a function; any other may be a path before IS
             path = self.path() if self.tokens[position + 1].text != "(" else None
             if path is not None and self.at_word("IS"):
                 self.take()
                 return self._missing(path)
+            # no IS: the usual grammar reads the same tokens again
             self.position = position
         return super()._predicate()
 
     def _missing(self, path: Path) -> Condition:
+        # `IS NOT MISSING` is `attribute_exists`
         positive = self.at_word("NOT")
         if positive:
             self.take()
@@ -102,6 +105,7 @@ def parse_statement(text: str) -> Statement:
     elif word == "UPDATE":
         table = parser.take().text
         clauses = Clauses()
+        # PartiQL has no ADD and DELETE clauses
         while parser.at_word("SET", "REMOVE"):
             parse_clause(parser, parser.take().text.upper(), clauses)
         update = finish_update(parser, clauses)
@@ -170,6 +174,7 @@ def batch_execute_statement(engine: Engine, request: Request) -> Response:
     parameters = [[take_value(value) for value in s.get("Parameters", [])] for s in statements]
     parsed = [_prepared(engine, *each) for each in zip(statements, parameters, strict=True)]
     targets = [(write.table.name, write.key) for write in parsed if isinstance(write, Write)]
+    # statements of a batch run in no order, so two of one item are refused
     if len(set(targets)) != len(targets):
         raise invalid("Provided list of item keys contains duplicates")
 
@@ -212,12 +217,15 @@ def _prepared(engine: Engine, entry: dict[str, Any], values: list[Value]) -> Wri
 def _write(table: Table, statement: Statement, values: dict[str, Value]) -> Write:
     key: dict[str, Any] = {}
     rest: list[Condition] = []
+    # equalities on the key's attributes name the item; all other terms are its condition
     for term in statement.terms:
         found = _key_term(term, table)
+        # a second equality on the same attribute is a condition like any other
         if found is not None and found[0] not in key:
             key[found[0]] = values[found[1]]
         else:
             rest.append(term)
+    # a write by part of a key would be many writes: the service refuses it
     if key.keys() != set(table.keys.names):
         raise invalid("Where clause does not contain a mandatory equality on all key attributes")
 
@@ -260,11 +268,13 @@ def _run(engine: Engine, write: Write, bill: Bill) -> Response:
         bill.add(write.table.name, base_units(None, None))
         return {"TableName": write.table.name}  # deleting what is not there is no error here
 
+    # an INSERT never replaces
     if write.kind == "Put" and old is not None:
         bill.add(write.table.name, base_units(old, None))
         duplicate = {"Code": "DuplicateItem", "Message": "Duplicate primary key exists in table"}
         return {"Error": duplicate, "TableName": write.table.name}
 
+    # a refused statement is billed as a write of the item that refused it
     if not write.permits(old):
         bill.add(write.table.name, base_units(old, None))
         shown = {"Item": copy_item(old.item)} if write.shows_old and old is not None else {}

@@ -59,6 +59,7 @@ class Store:
 
         rows, order = partition.rows, partition.order
         if sort not in rows:
+            # ids grow with time, so most rows go to the end, where no search is needed
             if not order or sort > order[-1]:
                 order.append(sort)
             else:
@@ -73,6 +74,7 @@ class Store:
             return
         order = partition.order
         del order[bisect_left(order, sort)]
+        # an empty partition leaves, or scans would slow down with all that ever was
         if not order:
             del self.partitions[hash_value]
             del self._tokens[bisect_left(self._tokens, (token_of(hash_value), hash_value))]
@@ -84,7 +86,9 @@ class Store:
 
         if after is not None:
             place = (token_of(after[0]), after[0])
+            # the start key may lie before this segment, and its partition be gone
             begin = max(begin, bisect_left(tokens, place))
+            # the partition in which the page before ended goes on behind its row
             if begin < len(tokens) and tokens[begin] == place and first <= place[0] < last:
                 partition = self.partitions[after[0]]
                 for sort in partition.order[bisect_right(partition.order, after[1]) :]:

@@ -66,6 +66,7 @@ class Stream:
         return len(self._changes)
 
     def __iter__(self) -> Iterator[Any]:
+        # a copy: the test may write while it reads
         return map(self._record, list(self._changes))
 
     def __getitem__(self, index: int) -> Any:
@@ -96,6 +97,7 @@ class Stream:
             "eventSourceARN": self.arn,
         }
 
+        # by this alone a function tells an expiry from a delete by somebody
         if change.expired:
             record["userIdentity"] = dict(TTL_IDENTITY)
         return record

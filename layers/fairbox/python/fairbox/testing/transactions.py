@@ -46,6 +46,7 @@ def transact_write_items(engine: Engine, request: Request) -> Response:
     if len(set(places)) != len(places):
         raise invalid("Transaction request cannot include multiple operations on one item")
 
+    # all conditions are decided on the state before; nothing is written until all hold
     outcomes = _decided(writes)
     if sum(new.size if new else item_size(w.key_item) for w, _, new in outcomes) > MAX_BYTES:
         raise invalid("Transaction request size exceeded the maximum allowed size of 4194304 bytes")
@@ -53,10 +54,12 @@ def transact_write_items(engine: Engine, request: Request) -> Response:
     for write, old, new in outcomes:
         units = TRANSACTION_FACTOR * base_units(old, new)
         changed = write.kind != "ConditionCheck"
+        # a check of a condition costs as much as a write, and writes nothing
         indexes = engine.write(write.table, write.key, old, new) if changed else {}
         bill.add(write.table.name, units, indexes)
 
     if token is not None:
+        # only a transaction that went through: after a refusal, the same token may be tried again
         engine.remember(token, fingerprint, {})
     return {"ConsumedCapacity": bill.entries()} if bill.wanted else {}
 

@@ -54,6 +54,7 @@ def index_entry(
     """
     if item is None:
         return None
+    # an index is sparse: without its keys an item has no entry, and costs nothing there
     for name in key_names:
         if name not in item:
             return None
@@ -72,6 +73,7 @@ def index_write_units(old: Item | None, new: Item | None, key_names: Collection[
         return 0 if new is None else write_units(item_size(new))
     if new is None:
         return write_units(item_size(old))
+    # the index deletes the old entry and puts a new one: two writes
     if any(old[name] != new[name] for name in key_names):
         return write_units(item_size(old)) + write_units(item_size(new))
     if old == new:

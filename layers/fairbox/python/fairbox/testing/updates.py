@@ -171,6 +171,7 @@ def _set_value(parser: Parser) -> Read:
     if not whole:
         return value
     parser.expect(")")
+    # parentheses around one operand may be followed by a sum; around a sum, by nothing more
     return _sum_with(parser, first, value) if value is operand else value
 
 
@@ -267,12 +268,14 @@ def _arithmetic(left: Read, right: Read, sign: int) -> Read:
 def _sum(one: int | Decimal, other: int | Decimal, sign: int = 1) -> int | Decimal:
     if isinstance(one, int) and isinstance(other, int):
         return one + sign * other
+    # the operators of Decimal would round to 28 digits, and DynamoDB has 38
     return _WIDE.fma(sign, other, one)
 
 
 def _added(old: Value | None, operand: Value) -> Value:
     kind = kind_of(operand)
     if old is None:
+        # ADD to an absent attribute makes it: a number counts from 0
         return copy_value(operand)
     if kind not in old:
         raise invalid(_WRONG_TYPE)
@@ -285,6 +288,7 @@ def _delete_elements(new: Item, path: Path, operand: Value) -> None:
     kind = kind_of(operand)
     old = resolve(new, path)
     if old is None:
+        # an absent set is no error, but the map that would hold it must be there
         if len(path.parts) > 1:
             _holder(new, path)
         return
@@ -292,6 +296,7 @@ def _delete_elements(new: Item, path: Path, operand: Value) -> None:
         raise invalid(_WRONG_TYPE)
 
     left = [element for element in old[kind] if element not in operand[kind]]
+    # a set is never empty: with its last element the attribute goes
     if left:
         _put(new, path, {kind: left})
     else:
@@ -319,7 +324,9 @@ def _put(item: Item, path: Path, value: Value) -> None:
         item[str(last)] = value
         return
     holder = _holder(item, path)
+    # a value that is allowed by itself may lie too deep at its place
     value = take_value(value, len(path.parts) - 1)
+    # an index behind the end appends, however far; lists have no gaps
     if isinstance(last, int) and last >= len(holder):
         holder.append(value)
     else:
@@ -333,6 +340,7 @@ def _remove(item: Item, path: Path) -> None:
         return
     holder = _holder(item, path)
     if isinstance(last, int):
+        # a slice: an index behind the end removes nothing, and is no error
         del holder[last : last + 1]
     else:
         holder.pop(last, None)

@@ -68,6 +68,7 @@ def take_value(value: Any, depth: int = 0) -> Value:
 def _take_binary(_kind: str, raw: Any, _depth: int) -> bytes:
     if isinstance(raw, str):  # base64 text is what the service sees, never what boto3 takes
         raise invalid("Invalid type for an attribute value of type B: str")
+    # boto3's type `Binary` has its bytes in `value`
     return bytes(getattr(raw, "value", raw))
 
 
@@ -98,6 +99,7 @@ def _take_set(kind: str, raw: Any, depth: int) -> list[Any]:
         raise invalid_parameter(f"{_SET_NAMES[kind]} may not be empty")
     element = _SET_ELEMENTS[kind]
     taken = [take_value({element: entry}, depth)[element] for entry in raw]
+    # after normalizing: `1` and `1.0` are one number
     if len(set(taken)) != len(taken):
         raise invalid_parameter(f"Input collection {raw} contains duplicates.")
     return taken
@@ -119,6 +121,7 @@ def normal_number(text: Any) -> str:
     """The normal form of a number: no exponent, no useless zeros; refused beyond 38 digits."""
     if text.__class__ is not str:
         raise invalid(f"Invalid type for an attribute value of type N: {type(text).__name__}")
+    # most numbers are in their normal form already: no arithmetic for them
     if _PLAIN_NUMBER.match(text):
         return text
     if not _NUMBER.match(text):
@@ -132,6 +135,7 @@ def normal_number(text: Any) -> str:
 
 def number(text: str) -> int | Decimal:
     """The number of a normal form; equal numbers are equal and hash alike."""
+    # an int is exact and much faster
     return Decimal(text) if "." in text else int(text)
 
 
@@ -189,6 +193,7 @@ def copy_item(item: Item) -> Item:
 
 def same(left: Value, right: Value) -> bool:
     """Equality as DynamoDB has it: sets have no order."""
+    # fast for the usual case; only sets in another order are equal beyond this
     if left == right:
         return True
     kind = kind_of(left)

@@ -57,6 +57,7 @@ class Write:
         if self.kind == "Update":
             self.update = expressions.update()
             if self.update is not None:
+                # also where the value would stay the same: the expression alone is judged
                 for name in self.table.keys.names:
                     if name in self.update.roots:
                         raise invalid_parameter(
@@ -80,8 +81,10 @@ class Write:
         if self.kind == "Delete":
             return None
 
+        # an update of a missing item makes it, with its key's attributes
         item = self.key_item if old is None else old.item
         if self.update is None:
+            # without an expression, only the item itself is made
             return Row(item)
         try:
             row = Row(self.update.apply(item, self.values))
@@ -150,11 +153,13 @@ def expire(engine: Engine, table_name: str) -> int:
     if table.ttl_attribute is None:
         return 0
 
+    # time to live counts whole seconds
     now = int(engine.clock.now())
     over = [
         row
         for row in table.store.scan(0, 1 << 64, None)
         if (value := row.item.get(table.ttl_attribute)) is not None
+        # a text or a missing attribute never expires
         and "N" in value
         and float(value["N"]) < now
     ]
