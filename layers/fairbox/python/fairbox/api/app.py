@@ -127,6 +127,7 @@ class App:
             cause = {"error": type(error).__name__, "error_detail": str(error)[:1000]}
             self._log.error("A request failed.", extra=fields | cause)
 
+        # the log has the same id, so that a caller can name the request to an operator
         problem = refusal.problem(f"urn:fairbox:request:{request_id}")
         return Response(
             status_code=refusal.status,

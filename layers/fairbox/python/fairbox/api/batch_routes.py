@@ -86,6 +86,7 @@ def add_items(api: Api, request: Request) -> Answer:
     """Add items in groups; the same request id again shows the same groups."""
     batch = known_id(request.params["id"])
     given = request.model(AddIn)
+    # each group is a write of its own, and a call has 30 s
     if given.count > MAX_ADD_GROUPS * given.group_size:
         raise InvalidInput("count", f"at most {MAX_ADD_GROUPS} groups of group_size items a call")
     groups = api.batches.add(
@@ -174,6 +175,7 @@ def retry_items(api: Api, request: Request) -> Answer:
 def _items(items: list[str]) -> list[str]:
     if len(items) > MAX_ITEMS:
         _too_many(f"at most {MAX_ITEMS} ids a call, got {len(items)}")
+    # each group is a write of its own: ids of one group cost one write, however many
     groups = len({item.rpartition(":")[0] for item in items})
     if groups > MAX_GROUPS:
         _too_many(f"ids of at most {MAX_GROUPS} groups a call, got {groups}")
@@ -225,6 +227,7 @@ def _place(cursor: str | None, list_name: str) -> str | None:
     if cursor is None:
         return None
     fields = unpack_cursor(cursor)
+    # a cursor names its list: one of another list would skip entries in silence
     if not isinstance(fields, list) or len(fields) != 2 or fields[0] != list_name:
         raise InvalidInput("cursor", _SAME_LIST)
     if not isinstance(fields[1], str):
@@ -233,6 +236,7 @@ def _place(cursor: str | None, list_name: str) -> str | None:
 
 
 def _of_cursor(error: InvalidInput) -> InvalidInput:
+    # callers sent a cursor, and do not know `after`, which was read from it
     return InvalidInput("cursor", _SAME_LIST) if error.field == "after" else error
 
 

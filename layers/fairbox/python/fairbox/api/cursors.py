@@ -37,6 +37,7 @@ def write_cursor(topic: str, state: State, part: Part, place: Place) -> str:
 def pack_cursor(fields: list[object]) -> str:
     """Return the cursor that holds these."""
     text = json.dumps(fields, separators=(",", ":"))
+    # it stands in a query, where `=`, `+` and `/` would need escapes
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
@@ -45,6 +46,7 @@ def unpack_cursor(cursor: str) -> object:
     try:
         padded = cursor.encode("ascii") + b"=" * (-len(cursor) % 4)
         fields: object = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
+    # callers write cursors as they like: deep nesting ends in RecursionError
     except (binascii.Error, ValueError, RecursionError):
         return None
     return fields
@@ -57,6 +59,7 @@ def read_cursor(cursor: str, topic: str, state: State) -> tuple[Part, Place]:
         InvalidInput: it is none, or that of another list.
     """
     fields = unpack_cursor(cursor)
+    # the version is compared too: a later release may hold other fields
     if not isinstance(fields, list) or len(fields) != 7 or fields[:3] != [_VERSION, topic, state]:
         _refuse()
 
@@ -79,6 +82,7 @@ def read_cursor(cursor: str, topic: str, state: State) -> tuple[Part, Place]:
 
 
 def _is_time(value: object) -> bool:
+    # in Python True is an int, and `true` of JSON becomes True
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MAX_TIME
 
 

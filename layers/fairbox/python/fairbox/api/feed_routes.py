@@ -126,6 +126,7 @@ def put_feed(api: Api, request: Request) -> Answer:
     given = request.model(FeedIn) if request.body else checked(FeedIn, {})
     numbers = given.model_dump(exclude={"kind"}, exclude_none=True)
     feed, feeds = Feed(request.params["feed"], given.kind, **numbers), _feeds(api)
+    # asked before the call: afterwards the feed is there in either case
     status = 200
     try:
         feeds.feed(feed.name)
@@ -168,6 +169,7 @@ def make_feed_token(api: Api, request: Request) -> Answer:
 
 def _feeds(api: Api) -> Feeds:
     if api.feeds is None:
+        # every deployment has the routes; without the setting they look as if there were none
         raise Refusal("unknown-route", "There are no feeds: setting `feeds` is false.")
     return api.feeds
 

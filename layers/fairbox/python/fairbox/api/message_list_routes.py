@@ -46,6 +46,7 @@ def list_messages(outbox: Outbox, topic: str, query: ListQuery, clock: Clock) ->
         InvalidInput: the cursor, or a time, is none, or does not belong to this state.
         UnknownTopic: there is no such topic.
     """
+    # refused, not ignored: the caller would take all messages for those of its time
     if query.state != "delivered":
         for field in ("since", "until"):
             if getattr(query, field) is not None:
@@ -78,6 +79,7 @@ def list_all_topics(outbox: Outbox, query: TopicsQuery) -> Topics:
         InvalidInput: the cursor is none, or that of another list.
     """
     after = None if query.cursor is None else _topic_of(query.cursor)
+    # one more than asked for tells whether there is a next page
     found = outbox.topics_behind(after, limit=query.limit + 1)
 
     shown: list[TopicOut] = []
@@ -117,6 +119,7 @@ class _List:
         """Yield what comes behind `start`, each with its place."""
         parts = PARTS[self.query.state]
         at = 0 if start is None else parts.index(start[0])
+        # the cursor's place is one of the first part; later parts are read from their beginning
         for number, part in enumerate(parts[at:]):
             after = start[1] if start is not None and number == 0 else None
             for place, entry in self._part(part, after):
@@ -125,6 +128,7 @@ class _List:
     def _part(
         self, part: Part, after: Place | None
     ) -> Iterator[tuple[Place, MessageOut | DeliveryOut]]:
+        # one more than shown: the list ends only when there is nothing behind its last entry
         page = self.query.limit + 1
         if part == "ledger":
             for delivery in self._deliveries(after):
@@ -143,6 +147,7 @@ class _List:
         tables = self.outbox.tables
         if part == "ready":
             return message_pages.ready(tables, self.topic, after=after, page=page)
+        # the two states meet at the request's time: each delayed message is in one of them
         bounds = (
             {"due_from": self.now + 1}
             if self.query.state == "waiting"
@@ -155,6 +160,7 @@ class _List:
         if since is not None and until is not None and until < since:
             raise InvalidInput("until", "a time that is not before since")
         if after is not None:
+            # several deliveries share a millisecond: it is read again without those shown
             behind = datetime.fromtimestamp(after.time / 1000, UTC)
             since = behind if since is None else max(since, behind)
         for delivery in self.outbox.delivered(self.topic.topic.name, since=since, until=until):
@@ -178,6 +184,7 @@ def _time(field: str, text: str | None) -> datetime | None:
 
     expected = f"milliseconds since 1970 UTC, or RFC 3339 with a zone, up to year {_MAX_YEAR}"
     try:
+        # `isdigit` alone takes digits of other scripts
         if text.isascii() and text.isdigit():
             time = datetime.fromtimestamp(int(text) / 1000, UTC)
         else:

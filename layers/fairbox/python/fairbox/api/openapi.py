@@ -243,6 +243,7 @@ def openapi(routes: Iterable[Route]) -> Schema:
     """Return the document."""
     paths: dict[str, Schema] = {}
     for route in routes:
+        # OpenAPI has no sign for a parameter that takes slashes
         path = route.path.replace("+}", "}")
         paths.setdefault(path, {})[route.method.lower()] = _operation(route)
 
@@ -354,6 +355,7 @@ def _good(status: int, model: type[BaseModel] | None) -> Schema:
     answer: Schema = {"description": _MEANS[status]}
     if model is not None:
         answer["content"] = {JSON_TYPE: {"schema": _ref(model.__name__)}}
+    # the document itself, whose schema nobody needs
     elif status == 200:
         answer["content"] = {JSON_TYPE: {"schema": {"type": "object"}}}
     return answer

@@ -48,6 +48,7 @@ def edit_message(api: Api, request: Request) -> Answer:
     ref = ref_of(request)
     given = request.model(EditIn)
     content = given.content(request)
+    # a due time is part of the item's key: a new one moves the message, and new content does not
     if (given.delay is None) != content.given:
         raise InvalidInput("delay", "either it, or content: `body`, `headers`, `content_type`")
 
@@ -66,6 +67,7 @@ def purge_topic(api: Api, request: Request) -> Answer:
     topic = check_topic(request.params["topic"])
     query = request.parameters(PurgeQuery)
     count = api.queue.purge(topic, reason=query.reason, limit=query.limit)
+    # a full call says that there may be more; the next one then finds none
     return Answer(200, PurgedOut(count=count, more=count >= query.limit))
 
 
@@ -140,6 +142,7 @@ def delete_topic(api: Api, request: Request) -> Answer:
     seconds = api.outbox.delete_topic(topic, whole=query.whole, wait=False)
     if not seconds:
         return Answer(204)
+    # rounded up: a caller that comes a moment early would be told to wait again
     again = {"Retry-After": str(-(-int(seconds * 1000) // 1000))}
     return Answer(202, DeletingOut(topic=topic, seconds=seconds), again)
 

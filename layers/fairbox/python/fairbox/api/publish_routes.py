@@ -49,6 +49,7 @@ class Publisher:
             FairboxError: as `Outbox.add` and `Outbox.add_many`.
         """
         topic = check_topic(request.params["topic"])
+        # of all forms: a compressed body of any type would be stored as it is
         request.check_encoding()
         media_type = request.media_type
 
@@ -87,6 +88,7 @@ class Publisher:
             self._outbox.topic(topic)
 
         try:
+            # all were checked before: a malformed event refuses the whole batch
             refs = self._outbox.add_many(messages)
         except MessagesNotWritten as error:
             raise _not_written(error, messages) from error
@@ -143,16 +145,19 @@ def body_bytes(given: object, encoding: Encoding | None, body: bytes) -> tuple[b
     if not isinstance(given, str):
         if encoding is not None:
             raise InvalidInput("body_encoding", "none: the body is JSON, not text")
+        # as written: exact numbers and the order of members survive
         return member_text(body, "body"), JSON_TYPE
 
     if encoding == "base64":
         try:
+            # without `validate` Python drops characters that are not base64
             return base64.b64decode(given, validate=True), "application/octet-stream"
         except (binascii.Error, ValueError):
             raise InvalidInput("body", "base64 text (RFC 4648)") from None
 
     try:
         return given.encode(), "text/plain; charset=utf-8"
+    # JSON may escape half of a surrogate pair, which UTF-8 has no bytes for
     except UnicodeEncodeError:
         raise InvalidInput("body", "text that is valid UTF-8") from None
 

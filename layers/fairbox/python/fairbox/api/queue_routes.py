@@ -65,6 +65,7 @@ def receive_dead_letters(api: Api, request: Request) -> Answer:
 def _fitted(api: Api, received: Sequence[Received]) -> Answer:
     """Answer with as many messages as fit; give the others back."""
     shown, rest = _fitting(received)
+    # no attempt is counted: nobody has seen these messages
     if rest:
         api.queue.release([one.receipt for one in rest])
     return Answer(200, ReceivedMessages(messages=shown))
@@ -122,6 +123,7 @@ def _check(field: str, receipts: Sequence[str], tail: str = "") -> None:
         except InvalidInput as error:
             wrong.append(FieldError(name, error.expected))
             continue
+        # the second nack of a receipt would be stale, and hide that the first was done
         if text in seen:
             wrong.append(FieldError(name, "each receipt once"))
         seen.add(text)
@@ -137,6 +139,7 @@ def _all_at_once(receipts: Sequence[str], call: Callable[[Sequence[str]], None])
     try:
         call(receipts)
     except StaleReceipt as error:
+        # the others are settled, so this is no refusal of the call
         stale.update(error.receipts)
     return _settled([(r, "stale" if r in stale else "done") for r in receipts])
 
@@ -150,6 +153,7 @@ def _one_by_one(receipts: Sequence[str], call: Callable[[int], None]) -> Answer:
         except StaleReceipt:
             results.append((receipt, "stale"))
         except FAILED:
+            # nothing is done yet: the caller may send the whole call again
             if not any(status == "done" for _, status in results):
                 raise
             # the rest is not tried: the answer must be there before the gateway's time limit
@@ -182,6 +186,7 @@ def _fitting(received: Sequence[Received]) -> tuple[list[ReceivedOut], Sequence[
             made = made.model_copy(update=omitted)
             size = len(made.model_dump_json().encode())
 
+        # the first always fits: a receive that found messages never answers empty
         if spent + size > MAX_ANSWER_BYTES:
             return shown, received[number:]
         spent += size
@@ -200,6 +205,7 @@ def _show(received: Received) -> ReceivedOut:
     except UnicodeDecodeError:
         text, encoding = base64.b64encode(message.body).decode(), "base64"
 
+    # before the answer is measured: no need to make megabytes of JSON of it
     if len(message.body) > MAX_ANSWER_BYTES:
         text, encoding, omitted = None, None, "too large"
 

@@ -57,6 +57,7 @@ class Request:
         return cls(
             method=method,
             path=event["rawPath"],
+            # API Gateway leaves both out where there are none
             query=event.get("queryStringParameters") or {},
             headers={k.lower(): v for k, v in (event.get("headers") or {}).items()},
             body=_body(event) if method in ("POST", "PUT", "PATCH") else b"",
@@ -76,6 +77,7 @@ class Request:
             Refusal: 415.
         """
         coding = self.headers.get("content-encoding", "identity").strip().lower()
+        # nothing is unpacked here: a small compressed body may have gigabytes
         if coding != "identity":
             raise unsupported("content-encoding", "none: the body as it is")
         charset = _CHARSET.search(self.headers.get("content-type", ""))
@@ -115,6 +117,7 @@ def checked(kind: type[M], value: object) -> M:
     Raises:
         Refusal: 422, with every field that is not what it takes.
     """
+    # checked apart: pydantic's message would name the model
     if not isinstance(value, dict):
         raise invalid([FieldError("$", "a JSON object")])
     try:
@@ -124,6 +127,7 @@ def checked(kind: type[M], value: object) -> M:
 
 
 def _field_error(error: Any) -> FieldError:
+    # pydantic marks a wrong key of a dictionary by `[key]`, behind its name
     field = ".".join(str(part) for part in error["loc"] if part != "[key]") or "$"
     if error["type"] == "missing":
         return FieldError(field, "a value: it is required")
@@ -144,15 +148,18 @@ def parse_json(body: bytes) -> object:
         )
     except UnicodeDecodeError:
         raise malformed("$", "JSON in UTF-8") from None
+    # nesting of some thousand levels ends Python's parser, and is the caller's mistake
     except RecursionError:
         raise malformed("$", "JSON that is nested less deeply") from None
     except json.JSONDecodeError as error:
         raise malformed("$", f"JSON: {error.msg} at character {error.pos}") from None
+    # behind its subclasses: Python refuses to convert longer integers, whose time is quadratic
     except ValueError:
         raise malformed("$", "JSON with numbers of at most 4,300 digits") from None
 
 
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    # of two members with a name, Python would take the last and other parsers the first
     members = dict(pairs)
     if len(members) != len(pairs):
         seen: set[str] = set()

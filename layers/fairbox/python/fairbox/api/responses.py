@@ -71,6 +71,7 @@ def show_message(outbox: Outbox, stored: StoredMessage, receives: MessageReceive
 
     text, encoding = _text(body)
     shown = shown.model_copy(update={"body": text, "body_encoding": encoding})
+    # escapes make a body of allowed size larger in JSON, up to six times
     return shown if encoded_size(shown) <= MAX_ANSWER_BYTES else without_body(shown)
 
 
@@ -83,6 +84,7 @@ def show_dead(outbox: Outbox, letter: DeadLetter, receives: MessageReceives) -> 
     try:
         added_at = time_of(parse_id(letter.id))
     except InvalidInput:
+        # the sort key of an item that is no message may be any text
         added_at = None
 
     return MessageOut(
@@ -152,6 +154,7 @@ def show_subscription(subscription: Subscription, status: SubscriptionStatus) ->
     return SubscriptionOut(
         topic=subscription.topic,
         name=subscription.name,
+        # addresses of webhooks may have keys in their query
         destination=redacted_address(subscription.destination),
         max_attempts=subscription.max_attempts,
         timeout=subscription.timeout,

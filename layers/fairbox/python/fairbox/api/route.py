@@ -59,6 +59,7 @@ class Route:
         Raises:
             FairboxError: it is refused, and nothing is done.
         """
+        # endpoints with parameters read them themselves, in their own order of refusals
         if self.query is NoQuery:
             request.parameters(NoQuery)
         return self.endpoint(api, request)

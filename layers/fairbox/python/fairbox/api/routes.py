@@ -60,6 +60,7 @@ def cancel_message(api: Api, request: Request) -> Answer:
     ref = ref_of(request)
     query = request.parameters(CancelQuery)
     check_text("reason", query.reason)
+    # for one subscription: the others still get the message
     if query.subscription is not None:
         api.outbox.skip(ref, subscription=query.subscription, reason=query.reason)
         return Answer(204)
@@ -87,6 +88,7 @@ def put_topic(api: Api, request: Request) -> Answer:
     """Create a topic, or change what is given of its policy, window, retention and weights."""
     name = check_topic(request.params["topic"])
     given = request.model(TopicIn) if request.body else checked(TopicIn, {})
+    # only given fields: a topic that is there keeps its others, and a new one has defaults
     settings = {field: getattr(given, field) for field in given.model_fields_set}
     if "retry" in settings:
         settings["retry"] = RetryPolicy(**given.retry.model_dump())
@@ -131,6 +133,7 @@ def put_subscription(api: Api, request: Request) -> Answer:
     api.outbox.add_subscription(subscription)
 
     state = api.outbox.topic(subscription.topic)
+    # another call may have removed it meanwhile: then it is shown as this call made it
     now = {s.name: s for s in state.subscriptions}.get(subscription.name, subscription)
     shown = show_subscription(now, state.status(subscription.name))
     return Answer(200 if subscription.name in there else 201, shown)
@@ -154,6 +157,7 @@ def resume_subscription(api: Api, request: Request) -> Answer:
 def _shown(api: Api, topic: str, name: str) -> Answer:
     state = api.outbox.topic(topic)
     there = {s.name: s for s in state.subscriptions}
+    # a pause of a subscription that is removed meanwhile has nothing to show
     if name not in there:
         raise UnknownSubscription(topic, name)
     return Answer(200, show_subscription(there[name], state.status(name)))

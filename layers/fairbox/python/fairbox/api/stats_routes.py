@@ -29,10 +29,12 @@ def rates(outbox: Outbox, now: int) -> dict[str, float]:
     since, until = now - RATE_FROM_MS, now - RATE_UNTIL_MS
     counts: Counter[str] = Counter()
     last = since
+    # the ledger gives the oldest first, so the covered part ends at the last one read
     for delivery in islice(outbox.tables.ledger.all(since, until), MAX_DELIVERIES):
         counts[delivery.topic] += 1
         last = delivery.at
     full = counts.total() >= MAX_DELIVERIES
+    # a burst may fill the limit within a moment: no rate over less than a second
     seconds = max(1.0, ((last if full else until) - since) / 1000)
     return {topic: round(count / seconds, 3) for topic, count in counts.items()}
 
