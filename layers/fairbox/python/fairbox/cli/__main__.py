@@ -33,6 +33,7 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(f"fairbox: {error}")
     except ModuleNotFoundError as error:
+        # a module that no extra has is missing by a fault, whose traceback says where
         extra = _EXTRAS.get(error.name or "")
         if extra is None:
             raise
@@ -52,6 +53,7 @@ def _prepare_streams() -> None:
         elif isinstance(stream, io.TextIOWrapper) and name != "stdin":
             stream.reconfigure(errors="backslashreplace")
         elif isinstance(stream, io.TextIOWrapper) and not stream.isatty():
+            # bytes that are no UTF-8 survive as surrogates, and whoever reads them names the line
             stream.reconfigure(encoding="utf-8", errors="surrogateescape")
 
 

@@ -79,6 +79,7 @@ def open_batch(
     """Open a batch and print its id."""
     try:
         values = json.loads(metadata)
+    # deeply nested text ends the parser in RecursionError
     except (ValueError, RecursionError) as error:
         raise typer.BadParameter(f"--metadata is no JSON: {error}") from None
 
@@ -118,6 +119,7 @@ def add(
 
     groups = session.batches.add(name, count, request_id=request, group_size=group_size)
     if items:
+        # as they come: a batch may have millions of items
         session.lines(({"id": item}, item) for group in groups for item in group.item_ids())
         return
 
@@ -214,6 +216,7 @@ def failed(
 def cancel(session: Session, name: BatchId, yes: Yes = False, dry_run: DryRun = False) -> None:
     """Cancel a batch that has not completed: it will not be announced."""
     if dry_run:
+        # the state is all that counts here, and an exact progress reads every unfinished group
         progress = session.batches.progress(name, exact=False)
         session.show(progress_fields(progress), f"{name} is {progress.state}: not cancelled")
         return

@@ -41,6 +41,7 @@ def wait(session: Session, batch: str, timeout: float | None) -> Progress:
 
 def end(session: Session, progress: Progress, timeout: float | None) -> None:
     """End a run that waited: 0 when the batch is complete, else 1 with the reason."""
+    # a batch that was cancelled or reaped has ended too, but is no success
     if progress.complete:
         return
     if progress.state in ENDED:
@@ -68,6 +69,7 @@ def _bar() -> Iterator[Callable[[Progress], None]]:
         TextColumn("{task.completed:,.0f} of {task.total:,.0f}, {task.fields[failed]:,} failed"),
         TimeElapsedColumn(),
     )
+    # on standard error, so that the result on standard output can be piped
     with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("waiting", total=0, failed=0)
 

@@ -76,14 +76,17 @@ def verb(
 
     def declare(run: Verb) -> Verb:
         def command(ctx: typer.Context, **given: Any) -> None:
+            # the shell and tests hand in clients of their own
             opener: Opener = ctx.obj or EnvironmentClients
             as_json, url = given.pop("json"), given.pop("endpoint_url", None)
             session = Session(opener(url), json=as_json, endpoint_url=url)
             try:
                 run(session, **given)
+            # only errors of the library: any other is a fault, and its traceback is wanted
             except FairboxError as error:
                 session.fail(error)
 
+        # modules have postponed annotations: these are texts until they are resolved here
         hints = get_type_hints(run, include_extras=True)
         _, *own = inspect.signature(run).parameters.values()
         context = inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)

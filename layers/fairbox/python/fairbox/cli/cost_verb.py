@@ -92,6 +92,7 @@ def month(
     messages = rate * SECONDS
     use = use_at(rate)
     offloaded = size > _OFFLOADED
+    # an offloaded body leaves a small item: its reference
     units = 1 if offloaded else math.ceil((size + _ENVELOPE) / 1024)
     in_transaction = row > 0 and not http
 
@@ -99,15 +100,18 @@ def month(
     deleted = units * (2 if queues and webhooks else 1)  # with both, relay marks who lacks it
     writes = written + deleted + use.recording * (1 + 0.7 * (queues + webhooks - 1))
     yield "DynamoDB", f"{writes:.2f} write units a message", messages * writes * _WRITES
+    # a visit reads the message by key; the relay has it from the stream, for nothing
     reads = use.reads + (math.ceil(units / 4) if webhooks else 0)
     yield "DynamoDB", f"{reads:.2f} read units a message", messages * reads * _READS
     if in_transaction:
+        # the row itself costs as much without an outbox; only its second half is due to it
         doubled = math.ceil(row / 1024)
         yield "DynamoDB", "your own row, which a transaction doubles", messages * doubled * _WRITES
 
     relay = _function(0.05, 0.5) + 350 / _GB * _LOGS
     yield "Lambda, logs", "relay", messages * use.invocations * relay
     yield "Lambda", "mark_delivered", 0.2 * SECONDS * _function(0.1, 1)
+    # SQS bills each started 64 KB of a call as a request
     calls = queues * max(use.sends, (size + 600) / 65_536)
     yield "SQS", f"{calls:.2f} calls a message", messages * calls * _SQS
 

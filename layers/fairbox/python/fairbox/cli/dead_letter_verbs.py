@@ -169,6 +169,7 @@ def _redrive_all(
         nonlocal chosen
         left = None if limit is None else limit - chosen
         found = session.outbox.redrive_found(topic, where=where, limit=left, dry_run=True)
+        # partitions are asked one after the other, so the limit of all is never passed
         chosen += found.count
         return found
 
@@ -180,6 +181,7 @@ def _redrive_all(
         return _put_back(session, redriven, found_by.results[topic], rate)
 
     found_by = queue.each(find)
+    # if no partition could be read, `told` raises the first one's error
     if dry_run or not found_by.results:
         fields = told(session, queue, found_by, redrive_fields)
         session.show(fields, "\n".join([*fields["refs"], f"{chosen} would be put back"]))
@@ -275,7 +277,9 @@ def _put_back(
             result = redriven(call)
             refs += [str(ref) for ref in result.refs]
             left += [str(ref) for ref in result.left]
+            # gone since the dry run: somebody else put them back or purged them
             missing += [str(name) for name in result.missing]
+            # after each call: an error in the next one still says what was done
             session.done = {"put back": before + len(refs)}
             advance(len(refs))
 

@@ -73,6 +73,7 @@ def doctor(
     for finding in examine(deployment, check or ()):
         count[finding.status] += 1
         if session.json:
+            # as they come: a check may take long, and a later one fail
             session.lines([(finding.fields(), "")])
         elif everything or finding.status not in hidden:
             mark = _MARKS[finding.status]

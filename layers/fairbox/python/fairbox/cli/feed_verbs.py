@@ -69,6 +69,7 @@ def show(
 @verb(feed, "delete", example="fairbox feed delete trades --yes")
 def delete(session: Session, name: FeedName, *, yes: Yes = False) -> None:
     """Delete a feed, within 30 s. Messages stay for `keep`; made again, its numbers go on."""
+    # a wrong name is refused before the question
     session.feeds.feed(name)
     session.confirm(f"Delete feed {name}? Its topics take no messages then.", yes=yes)
     session.feeds.delete(name)
@@ -152,6 +153,7 @@ def publish(
         raise typer.BadParameter("--id is of one message: give one BODY")
     ids, done = (None if message_id is None else [message_id]), 0
     for texts in calls_of(item_ids(bodies, None, "bodies"), BUNDLE_MESSAGES):
+        # arguments of the shell may be any bytes, which go out as they came
         call = [text.encode(errors="surrogateescape") for text in texts]
         numbers = session.feeds.publish_many(name, key, call, content_type, ids=ids)
         session.lines(({"number": number}, str(number)) for number in numbers)
@@ -181,6 +183,7 @@ def tail(
     from fairbox.client.feed_client import FeedClient  # noqa: PLC0415
 
     where = url or session.clients.settings.required(FEEDS_URL)
+    # made anew for each connection, because a token is good for a minute or so
     given = token or partial(session.feeds.token, "fairbox-cli", topics)
 
     refused = False
@@ -191,6 +194,7 @@ def tail(
                 session.lines(feed_update_lines(update))
                 refused |= update.error is not None
         finally:
+            # also after Ctrl-C: with `--from` a later call goes on there
             session.note(f"positions: {json.dumps(client.positions)}")
 
     if refused:

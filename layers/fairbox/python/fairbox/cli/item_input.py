@@ -52,6 +52,7 @@ def item_ids(given: list[str] | None, path: Path | None, what: str = "item ids")
 def _lines(file: Iterable[str], what: str) -> Iterator[str]:
     for number, line in enumerate(file, 1):
         text = line.removeprefix("\ufeff").strip()  # a byte order mark
+        # bytes that are no UTF-8 were read as these surrogates
         if any("\udc80" <= c <= "\udcff" for c in text):
             raise InvalidInput(what, f"lines of UTF-8; line {number} is none")
         if text:
@@ -110,6 +111,7 @@ def _until_done(
             if attempt == _BUSY_TRIES:
                 raise
 
+            # the rest alone: settled items would be no error, but cost their groups' reads again
             call = list(error.left)
             session.clock.sleep(_BUSY_SECONDS * 2**attempt)
         else:

@@ -183,6 +183,7 @@ def show(
     stored = session.outbox.fetch(stored)
 
     if body:
+        # bytes as they are: a text stream would encode and translate them
         sys.stdout.buffer.write(stored.message.body)
         sys.stdout.buffer.flush()
         return

@@ -110,6 +110,7 @@ def topic_fields(state: TopicState) -> Fields:
     topic = state.topic
     retry = topic.retry
     part = topic.partition
+    # a queue that always had one partition is like any topic
     several = part is not None and (part.count > 1 or state.widths)
 
     return {

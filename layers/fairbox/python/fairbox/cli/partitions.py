@@ -43,9 +43,11 @@ def told(
     """
     parts = [{"topic": topic} | fields(result) for topic, result in found.results.items()]
     sums = {name: _sum([part[name] for part in parts]) for name in (parts[0] if parts else {})}
+    # a sum of names means nothing
     sums.pop("topic", None)
     if found.errors and session.json:
         session.done = sums | session.done | {"failed": list(found.errors), "partitions": parts}
+    # for people, only numbers: lists of all partitions would hide the error's line
     elif found.errors:
         session.done = session.done or {n: value for n, value in sums.items() if type(value) is int}
         session.done |= {"done": ", ".join(found.results), "failed": ", ".join(found.errors)}

@@ -39,9 +39,11 @@ def run_job(session: Session, job: str, arguments: Sequence[str]) -> None:
 
     environment = dict(settings_with(DEPLOYED, None, session.clients.client).values)
     if session.endpoint_url is not None:
+        # the SDK of the job reads it by itself
         environment["AWS_ENDPOINT_URL_DYNAMODB"] = session.endpoint_url
 
     asked = [sys.executable, "-m", f"{_MODULE}.cli", job, *arguments, "--json"]
+    # standard error is not caught: its progress is to be seen while it runs
     done = subprocess.run(asked, env=environment, stdout=subprocess.PIPE, check=False)
     if done.returncode:
         raise typer.Exit(USAGE if done.returncode == USAGE else FAILED)

@@ -34,6 +34,7 @@ def progress(what: str, total: int | None = None) -> Iterator[Callable[[int], No
         TextColumn(text),
         TimeElapsedColumn(),
     )
+    # on standard error, so that the result on standard output can be piped
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=total)
         yield lambda done: bar.update(task, completed=done)

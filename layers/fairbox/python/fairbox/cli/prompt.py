@@ -52,6 +52,7 @@ def _history() -> History:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / "history"
+        # lines may have bodies and keys of customers: nobody else may read them
         file.touch(mode=0o600)
     except OSError:
         return InMemoryHistory()  # a shell without memory is better than none

@@ -105,6 +105,7 @@ def _settle(session: Session, done: str, receipts: Receipts, file: FromFile) -> 
         session.done = {done: count}
 
     if stale:
+        # at the end: one stale receipt stops no call behind it
         raise StaleReceipt([receipt for receipt, _ in stale], [ref for _, ref in stale])
     session.show({done: count}, f"{count} {done}")
 
@@ -184,6 +185,7 @@ def purge(
         _purge_all(session, whole(session, topic), reason, yes=yes, dry_run=dry_run)
         return
 
+    # before the question: what cannot be purged need not be asked about
     count = _purgeable(session, topic, count=dry_run)
     if dry_run:
         session.show({"purged": 0, "would_purge": count}, f"{count} would be purged")

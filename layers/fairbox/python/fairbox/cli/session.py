@@ -157,6 +157,7 @@ class Session:
         if yes:
             return
         try:
+            # on standard error: standard output has results alone
             agreed = typer.confirm(question, err=True)
         except typer.Abort:  # nobody is there to answer
             typer.echo(err=True)
@@ -170,6 +171,7 @@ class Session:
         if self.json:
             typer.echo(as_json(problem(error) | self.done), err=True)
         else:
+            # an error is one line, whatever texts of users it quotes
             text = " ".join(str(error).split())
             done = "".join(f"; {name}: {value}" for name, value in self.done.items() if value)
             typer.echo(printable(f"fairbox: {text}{done}"), err=True)

@@ -91,6 +91,7 @@ class Shell:
             code = app(
                 [*words, *shared],
                 prog_name="fairbox",
+                # else typer would end the process with each line
                 standalone_mode=False,
                 obj=lambda _: self._clients,
             )
@@ -146,6 +147,7 @@ class Shell:
     def _use(self, words: list[str]) -> None:
         if len(words) != 1:
             raise InvalidInput("use", "one topic")
+        # a topic that is not there is refused here, not by the next verb
         self._clients.outbox.topic(words[0])
         self.state.topic = words[0]
 
@@ -158,6 +160,7 @@ class Shell:
 
     def leave(self, *, ask: bool) -> int:
         """Say what is still held, and give it back; a person is asked first."""
+        # a copy: giving back changes the original
         receipts = dict(self.state.receipts)
         if not receipts:
             return 0
@@ -220,6 +223,7 @@ def shell(session: Session) -> None:
     else:
         for line in sys.stdin:
             try:
+                # a script goes on behind a failed line, and ends with the last code that failed
                 code = made.run(line.removeprefix("\ufeff")) or code
             except EOFError:
                 break

@@ -51,6 +51,7 @@ class ShellState:
         """Forget settled or stale receipts, each named by itself or its ref; move on from them."""
         names, before = set(settled), self.receipts
         self.receipts = {r: ref for r, ref in before.items() if not names & {r, ref}}
+        # the current message was settled: the oldest that is still held is current then
         if self.ref in before.values() and self.ref not in self.receipts.values():
             self.ref = next(iter(self.receipts.values()), self.ref)
 

@@ -67,7 +67,9 @@ def smoke(
         SmokeResources(client, settings.required(SMOKE_PREFIX), session.clock),
         session.clock,
         new_id=session.new_id,
+        # the random end of an id: two runs at a time have names apart
         run=session.new_id()[-8:],
+        # in the order of `DESTINATIONS`, not of the options
         kinds=[kind for kind in DESTINATIONS if kind not in (without or ())],
         function=settings.optional(SWEEP_FUNCTION_ARN),
         webhook=webhook,

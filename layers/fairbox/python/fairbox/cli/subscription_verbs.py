@@ -134,6 +134,7 @@ def list_subscriptions(
 def show(session: Session, topic: TopicName, name: Name) -> None:
     """Show a subscription, how it stands, and how many messages wait for it, up to 1,000."""
     fields = _fields(session, topic, name)
+    # bounded: the messages are read, and a backlog may have millions
     count = session.outbox.lacking_count(topic, name, limit=_COUNTED)
     more = count > _COUNTED
     fields |= {"waiting": min(count, _COUNTED), "more": more}

@@ -126,6 +126,7 @@ def list_topics(session: Session) -> None:
     """List every topic, by name."""
     columns = ["name", "shards", "ordering", "pushed"]
     found = [topic_fields(state) for state in session.outbox.topics()]
+    # a column for queues of several partitions, if there is one
     if any("partition" in fields for fields in found):
         columns.append("partition")
     session.table(columns, found)
@@ -207,6 +208,7 @@ def delete(
     """Delete a topic that holds nothing. It takes no messages from then on, and is gone in 60 s."""
     session.outbox.topic(name)
     session.confirm(f"Delete topic {name}{' with all its partitions' if whole else ''}?", yes=yes)
+    # the mark first: what the topic still holds is refused before anybody waits
     left = session.outbox.delete_topic(name, whole=whole, wait=False)
     if left and not no_wait:
         session.note(f"{name} takes no messages any more; producers' copies end in {left:.0f} s")
