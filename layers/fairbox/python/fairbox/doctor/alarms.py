@@ -59,6 +59,7 @@ def _alarm(report: Reporter, name: str, alarm: Mapping[str, Any] | None) -> Iter
         yield report.fail(f"alarm {name} was deleted", "Deploy its stack again: nobody is told.")
         return
 
+    # somebody may have silenced it for a deployment and forgotten
     if not alarm["ActionsEnabled"] or not alarm["AlarmActions"]:
         yield report.warn(
             "it tells nobody", f"aws cloudwatch enable-alarm-actions --alarm-names {name}"
@@ -96,9 +97,11 @@ def lag(deployment: Deployment) -> Iterator[Finding]:
         "get_metric_data",
         MetricDataQueries=queries,
         StartTime=datetime.fromtimestamp((deployment.now - _SPAN_MS) / 1000, UTC),
+        # a minute ahead: the period that runs now is asked for too
         EndTime=datetime.fromtimestamp(deployment.now / 1000 + 60, UTC),
     )
 
+    # None: no period has a value, as the function was not started
     values = {r["Id"]: max(r["Values"], default=None) for r in answer["MetricDataResults"]}
     for n, role in enumerate(names):
         # locally nothing takes the functions' metrics

@@ -52,6 +52,7 @@ def archive(deployment: Deployment) -> Iterator[Finding]:
         _query("bypassed", NAMESPACE, ARCHIVE_BYPASSED, "Sum", of_all),
     )
 
+    # repair writes this figure each hour: a day's maximum would tell of objects moved long ago
     waiting = _query("waiting", NAMESPACE, ARCHIVE_WAITING, "Maximum", of_all)
     values |= _values(deployment, _REPAIRED_MS, waiting)
 
@@ -67,6 +68,7 @@ def _values(deployment: Deployment, span: int, *queries: dict[str, Any]) -> dict
         "get_metric_data",
         MetricDataQueries=list(queries),
         StartTime=datetime.fromtimestamp((deployment.now - span) / 1000, UTC),
+        # a minute ahead: the period that runs now is asked for too
         EndTime=datetime.fromtimestamp(deployment.now / 1000 + 60, UTC),
     )
     return {result["Id"]: result["Values"] for result in answer["MetricDataResults"]}
@@ -85,8 +87,10 @@ def _query(
 
 
 def _stream(report: Reporter, values: Mapping[str, list[float]]) -> Finding:
+    # Firehose writes its metrics only where something was put
     if not values["bytes"] or not values["quota"]:
         return report.ok("nothing was put for a day")
+    # the quota may have been raised within the day: the newest value is in force
     rate, quota = max(values["bytes"]) / _PERIOD, values["quota"][0]
     detail = f"it took {rate / _MIB:.2f} of {quota / _MIB:.2f} MiB/s"
     throttled = sum(values["throttled"])

@@ -90,6 +90,7 @@ class Aws:
             Denied: the caller may not ask.
             NotAnswered: it answered otherwise, or not at all.
         """
+        # no examination changes what it examines, and the policy Reader allows these calls alone
         if operation not in READS[service]:
             raise ValueError(f"{operation} is no call that only reads")
 
@@ -107,11 +108,13 @@ class Aws:
                     raise NotAnswered(reason) from error
             else:
                 return answer
+            # CloudFormation and Lambda allow few describing calls a second in an account
             self._sleep(0.5 * 2**attempt)
         raise AssertionError("the last try returns or raises")
 
     def pages(self, service: str, operation: str, **arguments: Any) -> Iterator[dict[str, Any]]:
         """Yield the pages of a list that goes on by `NextToken`, twenty at most."""
+        # a bound: a service that repeats its token would be asked for ever
         for _ in range(_PAGES):
             answer = self.ask(service, operation, **arguments)
             yield answer
@@ -126,6 +129,7 @@ class Aws:
             action = f"{service}:{operation.title().replace('_', '')}"
             self.denied[action] = None
             return Denied(action)
+        # CloudFormation answers a missing stack with ValidationError, and only the text says why
         if code in _MISSING or "does not exist" in text:
             return Missing("it is not there")
         return NotAnswered(f"{service} does not answer {operation} here: {code}")

@@ -62,6 +62,7 @@ def _topic(deployment: Deployment, state: Any) -> Iterator[Finding]:
         yield report.warn(
             "receiving from it is paused", "Resume it when the reason is gone: outbox.resume_topic."
         )
+    # a deletion waits for 60 s between its two calls: after an hour nobody makes the second
     if state.deleting is not None and deployment.now - state.deleting > DELETING_MS:
         yield report.warn(
             "its deletion began over an hour ago", f"fairbox topic delete {name} goes on with it."
@@ -101,6 +102,7 @@ def destinations(deployment: Deployment) -> Iterator[Finding]:
 
         question = _question(scheme, rest)
         if question is None:
+            # the functions send, so their environment counts and not the caller's
             signs = any(WEBHOOK_SECRETS in f.environment for f in deployment.functions.values())
             unsigned = report.warn(
                 "its requests are not signed: anybody can send such",
@@ -111,6 +113,7 @@ def destinations(deployment: Deployment) -> Iterator[Finding]:
             return
 
         try:
+            # in the destination's own Region, which its address names
             deployment.aws.ask(*question[0], region=region_of(rest), **question[1])
         except InvalidInput as error:
             yield report.fail(str(error), "Correct the subscription: fairbox subscription add.")
@@ -124,6 +127,7 @@ def destinations(deployment: Deployment) -> Iterator[Finding]:
     yield from each("destinations", addresses[:DESTINATIONS], examine)
     if len(addresses) > DESTINATIONS:
         more = f"{len(addresses) - DESTINATIONS} more"
+        # told, so that nobody takes the others for examined
         yield Reporter("destinations", more).unknown(f"{DESTINATIONS} are looked at")
     if not addresses:
         yield Reporter("destinations", "subscriptions").ok("there are none")

@@ -33,6 +33,7 @@ ORDER: Final = (
 
 def checks() -> list[Check]:
     """Return every check, in order; the last tells what the others were denied."""
+    # by a fixed order, so that causes stand before their consequences
     return [*(CHECKS[name] for name in ORDER), PERMISSIONS]
 
 
@@ -66,6 +67,7 @@ def _made(one: Check, deployment: Deployment) -> Iterator[Finding]:
         yield from one.examine(deployment)
     except NotAnswered as error:
         yield report.unknown(str(error), error.advice)
+    # tables are asked by the library's own calls, whose errors are not those of `Aws`
     except NotAllowed as error:
         yield report.unknown(str(error), "Allow it: policy Reader of the Access stack does.")
     except (Throttled, Unavailable) as error:

@@ -118,6 +118,7 @@ class Deployment:
         Raises:
             NotAnswered: it cannot be described.
         """
+        # several checks look at one table: it is asked about once
         if name not in self._tables:
             answer = self.aws.ask("dynamodb", "describe_table", TableName=name)
             self._tables[name] = answer["Table"]
@@ -137,6 +138,7 @@ class Deployment:
                 error.advice = "Name the deployment with --name, or its stacks with --stack."
                 return error
             except NotAnswered as error:
+                # kept as a value: each check that needs the stacks says so by itself
                 return error
         return found
 
@@ -173,6 +175,7 @@ class Deployment:
                     )
                 )
             except Missing:
+                # deleted by hand: CloudFormation still lists it
                 found.append((resource, None))
         return found
 
@@ -186,6 +189,7 @@ class Deployment:
         found = {}
         for resource, configuration in self._configurations:
             variables = (configuration or {}).get("Environment", {}).get("Variables", {})
+            # names of functions are made by CloudFormation: this variable says which each is
             service = str(variables.get(_SERVICE, ""))
             if configuration is not None and service.startswith(_PREFIX):
                 role = service.removeprefix(_PREFIX)
@@ -210,6 +214,7 @@ class Deployment:
 
     def role_of(self, arn: str) -> str:
         """Return the role of the function that an ARN names; empty: of none of Fairbox's."""
+        # a version or an alias may stand behind the name
         name = arn.rsplit(":function:", maxsplit=1)[-1].split(":", maxsplit=1)[0]
         return next((f.role for f in self.functions.values() if f.name == name), "")
 

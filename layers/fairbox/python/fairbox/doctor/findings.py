@@ -110,6 +110,7 @@ def each(
     for subject in subjects:
         report = Reporter(name, label(subject))
         try:
+            # a list: findings of a subject that then fails are not told by halves
             yield from list(examine(report, subject))
         except NotAnswered as error:
             yield report.unknown(str(error), error.advice)

@@ -144,6 +144,7 @@ def _function(report: Reporter, deployment: Deployment, function: Function) -> I
     for mine in _tables(function.role):
         name = f"FAIRBOX_{mine.upper()}_TABLE"
         theirs = function.environment.get(name)
+        # the doctor then looks at other tables than the functions work on
         if theirs != deployment.table_names.get(mine):
             yield report.fail(
                 f"its {name} is {theirs}, not {deployment.table_names.get(mine)}",
@@ -151,6 +152,7 @@ def _function(report: Reporter, deployment: Deployment, function: Function) -> I
             )
 
     answer = deployment.aws.ask("lambda", "get_function_concurrency", FunctionName=function.name)
+    # this is how somebody stops a function in an emergency
     if answer.get("ReservedConcurrentExecutions") == 0:
         yield report.fail(
             "its concurrency is 0: it never runs",
@@ -188,6 +190,7 @@ def triggers(deployment: Deployment) -> Iterator[Finding]:
 def _mapping(
     report: Reporter, deployment: Deployment, role: str, mapping: Mapping[str, Any]
 ) -> Iterator[Finding]:
+    # a mapping that is being switched off or deleted soon starts nothing
     if mapping["State"] not in ("Enabled", "Enabling", "Updating"):
         yield report.fail(
             f"it is {mapping['State']}",
@@ -199,6 +202,7 @@ def _mapping(
         yield report.fail(
             f"its last result: {last}", f"Read the log of {role}; correct the role or the code."
         )
+    # without it one bad record or message repeats all that came with it
     if "ReportBatchItemFailures" not in mapping.get("FunctionResponseTypes", []):
         yield report.fail("it does not report failures one by one", _DEPLOY)
 
@@ -214,11 +218,13 @@ def _stream_mapping(
         yield report.fail(f"it does not read table {table}", _DEPLOY)
 
     stream = deployment.table(table).get("LatestStreamArn") if table is not None else None
+    # a stream that was switched on anew has another ARN, and the mapping stays at the old one
     if stream is not None and mapping["EventSourceArn"] != stream:
         yield report.fail("it reads a stream that the table has no more", _DEPLOY)
     if not mapping.get("FilterCriteria", {}).get("Filters"):
         yield report.fail("it has no filter: each row's change starts the function", _DEPLOY)
 
+    # -1 is Lambda's default: until the record expires
     endless = mapping.get("MaximumRetryAttempts", -1) < 0
     if endless and role not in ENDLESS:
         yield report.fail("it tries for a day: one bad record stops its shard", _DEPLOY)
@@ -240,6 +246,7 @@ def schedules(deployment: Deployment) -> Iterator[Finding]:
     denied: list[Finding] = []
 
     def read(_: Reporter, resource: Resource) -> Iterator[Finding]:
+        # on a bus of its own, a rule's physical id is `bus|rule`
         name = resource.name.rpartition("|")[2]
         try:
             rule = deployment.aws.ask("events", "describe_rule", Name=name)

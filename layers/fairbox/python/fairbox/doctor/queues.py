@@ -47,6 +47,7 @@ def queues(deployment: Deployment) -> Iterator[Finding]:
     and has a queue for dead letters.
     """
     doorbells = deployment.settings.optional(DOORBELL_QUEUE_URL)
+    # all queues first: only then is known which of them are dead-letter queues of others
     aside = {_policy(deployment.queue(url)) for url in _urls(deployment) if _there(deployment, url)}
 
     def examine(report: Reporter, url: str) -> Iterator[Finding]:
@@ -128,6 +129,7 @@ def dead_letter_queues(deployment: Deployment) -> Iterator[Finding]:
     def examine(report: Reporter, arn: str) -> Iterator[Finding]:
         name = arn.rpartition(":")[2]
         try:
+            # a policy names an ARN, and calls take URLs
             url = deployment.aws.ask("sqs", "get_queue_url", QueueName=name)["QueueUrl"]
             count = int(deployment.queue(url)["ApproximateNumberOfMessages"])
         except Missing:

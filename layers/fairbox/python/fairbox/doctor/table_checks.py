@@ -71,12 +71,14 @@ def _table(
     if there["TableStatus"] not in ("ACTIVE", "UPDATING"):
         yield report.fail(f"it is {there['TableStatus']}", "Wait until it is ACTIVE; if it stays, "
                           "ask AWS support.")  # fmt: skip
+    # more attributes may be defined: another index, for the user's own queries
     if there["KeySchema"] != wanted["KeySchema"] or not _types(wanted) <= _types(there):
         yield report.fail(
             "its keys or their types are not Fairbox's",
             "It is another table: correct the environment. Keys of a table cannot be changed.",
         )
 
+    # DynamoDB leaves it out of tables that were always provisioned
     mode = there.get("BillingModeSummary", {}).get("BillingMode", "PROVISIONED")
     if mode != "PAY_PER_REQUEST":
         yield report.warn(f"it is billed as {mode}", "Costs and throttling are those of the "
@@ -157,6 +159,7 @@ def expiry(deployment: Deployment) -> Iterator[Finding]:
         role, name = table
         answer = deployment.aws.ask("dynamodb", "describe_time_to_live", TableName=name)
         ttl = answer["TimeToLiveDescription"]
+        # while it is being switched off, the answer still names the attribute
         on = ttl.get("TimeToLiveStatus") in ("ENABLED", "ENABLING")
         attribute = ttl.get("AttributeName") if on else None
         wanted = EXPIRY[role]

@@ -33,6 +33,7 @@ def sweep(deployment: Deployment) -> Iterator[Finding]:
 
     for row in deployment.rows:
         next_check = deployment.now if row.next_check is None else row.next_check
+        # shards with only dead letters are in the index too, and wait for nobody's look
         waits = row.topic in pushed and row.outstanding > 0
         if waits and next_check < deployment.now - OVERDUE_MS:
             late[row.topic] += 1
@@ -61,6 +62,7 @@ def counts(deployment: Deployment) -> Iterator[Finding]:
     Up to five with at most 200 messages are counted (consistent reads, 250 RRU at most). The
     marking is behind by its window, 20 s.
     """
+    # few messages: each counted one is read
     countable = [row for row in deployment.rows if 0 < row.outstanding <= SAMPLE_MESSAGES]
 
     def examine(report: Reporter, row: ShardRow) -> Iterator[Finding]:
@@ -96,6 +98,7 @@ def dead_letters(deployment: Deployment) -> Iterator[Finding]:
     """No topic has dead letters, by the counts of its shards."""
     dead = Counter[str]()
     for row in deployment.rows:
+        # a purge may be counted before the deaths of what it purged
         dead[row.topic] += max(0, row.dead)
 
     bad = [(topic, count) for topic, count in sorted(dead.items()) if count]
