@@ -48,6 +48,7 @@ def is_public(address: str) -> bool:
         return False
     if any(ip.version == network.version and ip in network for network in _REFUSED):
         return False
+    # Python calls some multicast addresses global
     return ip.is_global and not ip.is_multicast
 
 
@@ -58,6 +59,7 @@ def resolve(host: str, port: int) -> list[str]:
         OSError: there are none.
     """
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    # a name may have an address twice, and only a few are tried
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
@@ -77,6 +79,7 @@ def within(
         except (OSError, UnicodeError) as error:
             answers.put(error)
 
+    # a daemon: a lookup that hangs is left behind, and keeps no process from ending
     threading.Thread(target=run, name="fairbox-resolve", daemon=True).start()
     try:
         answer = answers.get(timeout=max(timeout, 0.001))

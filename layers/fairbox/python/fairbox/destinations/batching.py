@@ -34,6 +34,7 @@ class Prepared:
 def fitting(stored: StoredMessage, room: int) -> bytes:
     """Return the envelope: with the body; with its address where it has one and does not fit."""
     whole = envelope(stored)
+    # the body lies in S3 anyway: a receiver fetches it there
     if len(whole) > room and stored.offloaded is not None:
         return envelope(stored, uri=stored.offloaded.uri)
     return whole
@@ -77,6 +78,7 @@ class BatchDestination(ABC):
         """
         size = self._prepared(message).size
         if message.offloaded is not None and not message.message.body:
+            # base64 takes four bytes for three; it is the most that the envelope may take
             whole = size + message.size * 4 // 3
             return min(whole, self.limits.bytes) if message.size <= self.limits.bytes else size
         return size
@@ -89,6 +91,7 @@ class BatchDestination(ABC):
         # planning has asked for the same entries; from here on they would only take memory
         self._forget()
         for number, one in enumerate(prepared):
+            # one entry that is too large would refuse the whole call
             if one.size > self.alone:
                 outcomes[number] = too_large(one.size, self.alone)
 
@@ -106,16 +109,19 @@ class BatchDestination(ABC):
         return [outcome or refused("the destination did not answer for it") for outcome in outcomes]
 
     def _results(self, entries: list[dict[str, Any]], deadline: float) -> list[Outcome]:
+        # throttled: not tried, so no attempt counts
         if self._monotonic() >= deadline:
             return [throttled("no time was left for the call")] * len(entries)
         try:
             return self.call(entries)
         except (ClientError, BotoCoreError) as error:
+            # the call may have been carried out: then its messages arrive twice
             return [of_error(error)] * len(entries)
 
     def _prepared(self, stored: StoredMessage) -> Prepared:
         key = str(stored.ref)
         known = self._memo.get(key)
+        # a message that was edited has the same ref, and is another object
         if known is not None and known[0] is stored:
             return known[1]
         prepared = self.prepare(stored)
@@ -136,6 +142,7 @@ def by_id(response: Mapping[str, Any], count: int) -> list[Outcome]:
     for failed in response.get("Failed", ()):
         code, text = failed.get("Code", "error"), failed.get("Message", "")
         outcomes[failed["Id"]] = of_entry(str(code), str(text))
+    # an entry without an answer may have been taken: tried again, and never lost
     return [outcomes.get(str(n), refused("the answer leaves it out")) for n in range(count)]
 
 

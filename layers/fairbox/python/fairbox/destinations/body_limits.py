@@ -28,6 +28,7 @@ def excess(stored: StoredMessage, subscription: Subscription) -> tuple[int, int]
         destination = _UNCALLED.open(subscription)
     except InvalidInput:
         return None
+    # a batch's own limit may be larger than what one entry may take
     if isinstance(destination, BatchDestination):
         size, limit = destination.prepare(stored).size, destination.alone
     else:

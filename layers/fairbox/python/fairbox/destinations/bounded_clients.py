@@ -50,12 +50,14 @@ def make_clients(session_factory: Callable[[], Session]) -> Clients:
                 sessions.append(session_factory())
 
             place = region or sessions[0].region_name
+            # time-outs belong to a client, so each needs one of its own
             key = (service, place, read_timeout)
             if key not in made:
                 config = Config(
                     connect_timeout=_CONNECT_SECONDS,
                     read_timeout=read_timeout,
                     max_pool_connections=_CONNECTIONS,
+                    # no tries of the SDK's: the dispatcher counts and delays attempts itself
                     retries={"mode": "standard", "total_max_attempts": 1},
                 )
                 with gc_paused():

@@ -38,6 +38,7 @@ def entry(stored: StoredMessage, member: str, *, limit: int, fifo: bool) -> Prep
     """
     message = stored.message
     attributes, extra = message_attributes(message)
+    # attributes count against the limit of the message
     body = fitting(stored, limit - extra)
     result: dict[str, Any] = {member: body.decode(), "MessageAttributes": attributes}
     if fifo:
@@ -56,10 +57,12 @@ def message_attributes(message: Message) -> tuple[dict[str, dict[str, str]], int
     """
     values = {"content-type": STRUCTURED_TYPE}
     seen = {"content-type"}
+    # SQS takes ten attributes, and SNS drops a message for SQS that has more
     for name, value in message.headers.items():
         if len(values) == MAX_ATTRIBUTES:
             break
         legal = len(name) <= _MAX_NAME and _NAME.fullmatch(name) and value
+        # names are told apart by case at the services, and not in headers
         if name.lower().startswith("ce-") or name.lower() in seen or not legal:
             continue
         if _NOT_IN_XML.search(value) is None:

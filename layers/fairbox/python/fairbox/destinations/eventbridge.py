@@ -47,6 +47,7 @@ class EventBridge(BatchDestination):
         """Return the message's entry."""
         attributes = attributes_of(stored)
         source, kind = attributes["source"], attributes["type"]
+        # PutEvents refuses a source that begins as AWS's own
         ours = len(source) <= _MAX_SOURCE and not source.startswith(_RESERVED)
         source = source if ours else "fairbox"
         kind = kind if len(kind) <= _MAX_DETAIL_TYPE else "fairbox.message"

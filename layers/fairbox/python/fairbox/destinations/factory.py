@@ -97,6 +97,7 @@ class DestinationFactory:
         with self._lock:
             destination = self._kept.get(subscription)
             if destination is None:
+                # under the lock: two threads would open two sets of connections
                 destination = self._make(subscription)
                 if len(self._kept) >= _MAX_KEPT:  # those of subscriptions that were changed
                     self._kept.clear()
@@ -126,6 +127,7 @@ class DestinationFactory:
     def _topic(self, subscription: Subscription, name: str) -> Destination:
         from fairbox.destinations.topic import PulledTopic  # noqa: PLC0415 - when first needed
 
+        # the message would come back to the topic that it leaves, for ever
         if name == subscription.topic:
             raise InvalidInput("destination", "another topic than the subscription's own")
         try:
@@ -148,9 +150,11 @@ class DestinationFactory:
         url = outbound.Url.parse(subscription.destination)
         if url.scheme != "https" and not self._allow_private:
             raise InvalidInput("destination", "https, not http")
+        # a name is judged when it is resolved, at each call
         if not self._allow_private and _is_address(url.host) and not is_public(url.host):
             raise InvalidInput("destination", "a host with a public address")
 
+        # one limit for all webhooks: file descriptors are the process's
         self._idle = self._idle or outbound.IdleConnections()
         caller = outbound.Caller(
             url,
@@ -179,10 +183,12 @@ def check_aws_address(scheme: str, address: str) -> None:
         if scheme == "lambda":
             import_module("fairbox.destinations.lambda_").Lambda(None, address)
         else:
+            # without a client: only calls need one, and the address is checked before
             _kind(scheme)(None, address)
     except InvalidInput as error:
         example = _EXAMPLES[scheme]
         arn = _QUEUE_ARN.fullmatch(address)
+        # people give queues by ARN, as all other resources; its URL can be told from it
         if scheme == "sqs" and arn is not None:
             example = "https://sqs.{}.amazonaws.com/{}/{}".format(*arn.groups())
         raise InvalidInput("destination", f"{error.expected}, such as {scheme}:{example}") from None

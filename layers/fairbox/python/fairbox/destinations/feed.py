@@ -36,7 +36,6 @@ class PublishedFeed:
     """A feed that clients follow: messages of one partition key are a topic's, in their order.
 
     Args:
-        name: of the feed.
         publish: publishes bodies to a feed's topic, as `Feeds.publish_many`.
 
     Raises:
@@ -75,10 +74,12 @@ class PublishedFeed:
     def _send(
         self, key: str, content_type: str, messages: Sequence[StoredMessage]
     ) -> dict[MessageRef, Outcome]:
+        # the message's own id: published again after a lost answer, clients get it once
         bodies, ids = [m.message.body for m in messages], [m.message.id for m in messages]
         try:
             self._publish(self._name, key, bodies, content_type, ids)
         except MessagesNotWritten as error:
+            # the cause says why the rest was not written
             left = _outcome(error.__cause__)
             return {m.ref: left if m.message.id in error.missing else TAKEN for m in messages}
         except FairboxError as error:

@@ -41,6 +41,7 @@ class Kinesis(BatchDestination):
         """Return the message's record."""
         key = stored.message.shard_key or stored.message.id
         extra = len(key.encode())
+        # the partition key counts against the limit of the record
         data = fitting(stored, self.alone - extra)
         return Prepared({"Data": data, "PartitionKey": key}, len(data) + extra)
 

@@ -65,6 +65,7 @@ class Lambda:
             response = self._client_for(max(1.0, float(int(timeout)))).invoke(
                 FunctionName=self._arn, InvocationType="RequestResponse", Payload=payload
             )
+            # the call of an error in the function answers 200 all the same
             if not response.get("FunctionError"):
                 return TAKEN
             return refused(_reason(response["Payload"].read(_ANSWER_BYTES)))
@@ -76,6 +77,7 @@ def _reason(payload: bytes) -> str:
     """Return the error that the function raised."""
     try:
         error = json.loads(payload)
+    # the function's own code writes this answer
     except (ValueError, RecursionError):
         error = None
     if not isinstance(error, dict):

@@ -58,6 +58,7 @@ class Url:
         Raises:
             InvalidInput: it is no such address; the field is `destination`.
         """
+        # an international name has several spellings, and only one of them would be checked
         if not text.isascii():
             raise InvalidInput("destination", "an https address in ASCII")
         try:
@@ -163,6 +164,7 @@ class _Line:
     def renew(self) -> bool:
         """Make it ready for another call; return whether it can make one."""
         whole = self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
+        # unread bytes would be taken for the answer to the next call
         if not whole or self._http.trailing_data[0]:
             return False
         self._http.start_next_cycle()
@@ -179,6 +181,7 @@ class _Line:
     def _send(self, call: _Call) -> None:
         events = (call.head, h11.Data(call.body), h11.EndOfMessage())
         parts = [self._http.send(event) or b"" for event in events]
+        # one packet in place of two; a large body is not copied for it
         if len(call.body) <= _COPIED_BYTES:
             parts = [b"".join(parts)]
         for part in filter(None, parts):
@@ -208,6 +211,7 @@ class IdleConnections:
         """Keep a connection until its owner's next call."""
         with self._lock:
             self._lines[line] = owner
+            # closed outside of the lock, for which other calls wait
             over = [next(iter(self._lines))] if len(self._lines) > self._most else []
             for oldest in over:
                 del self._lines[oldest]
@@ -217,6 +221,7 @@ class IdleConnections:
     def take(self, owner: object) -> _Line | None:
         """Return the owner's connection that was used last; None: it has none."""
         with self._lock:
+            # the one used last is the least likely to be closed by the other side
             found = next((x for x in reversed(self._lines) if self._lines[x] is owner), None)
             if found is not None:
                 del self._lines[found]
@@ -228,6 +233,7 @@ class IdleConnections:
         It takes no lock: a garbage collection may call it in a thread that holds the lock.
         """
         for line, theirs in list(self._lines.items()):
+            # it stays in the list, and leaves as the oldest one does: removal would need the lock
             if theirs is owner:
                 line.close()
 
@@ -284,6 +290,7 @@ class Caller:
             found = within(timeout, self._lookup, self._url.host, self._url.port)
         except OSError:
             return unreachable("the host's name cannot be resolved")
+        # only these are connected to: a second lookup could answer otherwise
         addresses = [a for a in found if self._allow_private or is_public(a)]
         if not addresses:
             return refused("the host has no public address", fault="destination")
@@ -291,6 +298,7 @@ class Caller:
         line = self._take_idle(addresses)
         if line is not None:
             answer = self._exchange(line, call, again=True)
+            # None: the connection had been closed while idle, so a fresh one makes the call
             if answer is not None:
                 return answer
 
@@ -312,6 +320,7 @@ class Caller:
     def _take_idle(self, addresses: Sequence[str]) -> _Line | None:
         while (line := self._idle.take(self._owner)) is not None:
             fresh = self._monotonic() - line.used < _IDLE_SECONDS
+            # a name that moved away leaves its old addresses
             if fresh and line.address in addresses and not line.is_dropped():
                 return line
             line.close()
@@ -362,6 +371,7 @@ class Caller:
         except TimeoutError:
             return refused(f"no answer in {call.timeout:g} s", fault="destination")
         except (OSError, h11.ProtocolError) as error:
+            # behind a part of an answer, or on a new connection, the message may have been taken
             if again and not line.answered:
                 return None
             return refused(f"no answer: {_name(error)}", fault="destination")

@@ -71,6 +71,7 @@ _NOT_LET_IN: Final = frozenset({401, 403, 404})
 
 def clean(text: str) -> str:
     """Return the text in one line of at most 200 characters, without control characters."""
+    # cut before it is cleaned: an answer may be long, and most of it is thrown away
     spaced = "".join(c if c.isprintable() else " " for c in text[: 8 * MAX_ERROR])
     return " ".join(spaced.split())[:MAX_ERROR]
 
@@ -115,8 +116,10 @@ def of_error(error: ClientError | BotoCoreError) -> Outcome:
     """Return the outcome of every message of a call that raised."""
     if isinstance(error, ClientError):
         return _of_client_error(error)
+    # no call was made, so no attempt counts
     if isinstance(error, NoTimeLeftError):
         return throttled(str(error))
+    # the call may have been carried out: an attempt counts
     if isinstance(error, ReadTimeoutError):
         return refused("no answer in time", fault="destination")
     if isinstance(error, ConnectionClosedError):
@@ -136,9 +139,11 @@ def _of_client_error(error: ClientError) -> Outcome:
 
     if status == _TOO_MANY:
         return throttled(f"{code}: {text}")
+    # some services throttle with 503
     if status == _SERVICE_UNAVAILABLE and code not in _THROTTLING:
         return unreachable(f"{code}: {text}")
     if status in _NOT_LET_IN or (isinstance(status, int) and status >= _SERVER_ERROR):
+        # by its code first: throttling may come with any status
         failed = of_entry(code, text)
         return replace(failed, fault="destination") if failed.verdict == "refused" else failed
     return of_entry(code, text)

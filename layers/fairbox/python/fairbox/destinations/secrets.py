@@ -35,7 +35,6 @@ class WebhookKeys:
     Args:
         clients: gives boto3 clients by service name and region; see `make_clients`.
         arns: the secrets and parameters, whose objects are put together.
-        clock: gives the time.
     """
 
     def __init__(self, clients: Clients, arns: Sequence[str], clock: Clock) -> None:
@@ -94,5 +93,6 @@ def _parse(arn: str, text: str) -> dict[str, list[bytes]]:
     try:
         given = json.loads(text)
         return {str(name): [parse_secret(key) for key in keys] for name, keys in given.items()}
+    # `from None`: the parser's error carries the whole secret
     except (ValueError, AttributeError, TypeError):
         raise InvalidInput(arn, "a JSON object of lists of whsec_ keys") from None

@@ -43,7 +43,6 @@ class PulledTopic:
     """A topic that consumers receive from.
 
     Args:
-        name: of the topic.
         add_many: adds messages and returns one outcome for each, in order; adding a message again
             while it is outstanding changes nothing.
 
@@ -67,6 +66,7 @@ class PulledTopic:
     def send(self, messages: Sequence[StoredMessage], timeout: float) -> list[Outcome]:  # noqa: ARG002 - the callable's clients bound it
         """Add the messages, each under its own id, due at once."""
         ready = [m for m in messages if m.offloaded is None or m.message.body]
+        # the delay is over, and `after` was kept by the id that it has
         published = [replace(m.message, topic=self._name, delay=0, after=None) for m in ready]
         added = dict(zip(map(id, ready), self._add(published), strict=False))
         away = refused("its body is not in place", fault="message")
@@ -77,6 +77,7 @@ class PulledTopic:
     def _add(self, messages: list[Message]) -> list[Outcome]:
         try:
             return list(self._add_many(messages)) if messages else []
+        # a full topic takes messages again when its consumers have caught up: no attempt counts
         except (Throttled, TopicFull) as error:
             return [throttled(str(error))] * len(messages)
         except (Unavailable, NotAllowed) as error:
@@ -98,6 +99,7 @@ def add_to_topic(outbox: TopicOutbox, messages: Sequence[Message]) -> list[Outco
     except UnknownTopic as error:
         return [refused(str(error))] * len(messages)
 
+    # a key without a window would be refused; it was for the topic that the message came from
     if state.topic.dedup_window is None:
         messages = [replace(message, dedup_key=None) for message in messages]
 

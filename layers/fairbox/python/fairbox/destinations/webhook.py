@@ -97,11 +97,13 @@ class Webhook:
 
         try:
             keys = self._secrets()
+        # unreachable, not refused: messages wait for a key, and do not die unsigned
         except NotConfigured as error:
             return unreachable(str(error))
         except FairboxError:
             return unreachable("the keys to sign with cannot be read")
 
+        # the time is that of the attempt: receivers refuse old signatures as replays
         headers |= signed_headers(message.message.id, int(self._clock.now()), body, keys)
         answer = self._caller.post(headers, body, timeout)
         return self._outcome(answer, message, body) if isinstance(answer, Answer) else answer
@@ -138,12 +140,14 @@ class Webhook:
         """Return the seconds asked for, at most a day; None: it is neither number nor date."""
         value = value.strip()
         if value.isascii() and value.isdigit():
+            # nine digits are more than a day: longer numbers need no converting
             return float(min(int(value[:9]), _DAY))
 
         try:
             date = parsedate_to_datetime(value)
         except (ValueError, TypeError, IndexError, OverflowError):
             return None
+        # `-0000` in a date gives a time without a zone, which is UTC
         if date.tzinfo is None:
             date = date.replace(tzinfo=UTC)
 
@@ -158,6 +162,7 @@ def _headers(message: StoredMessage, uri: str | None = None) -> dict[str, str]:
     """Return the CloudEvents headers, and the message's own beside them."""
     _, rest = split_headers(message.message)
     own = {name.lower(): _plain(value) for name, value in rest.items()}
+    # taken as attributes above: tools of tracing look for headers of these names
     tracing = {
         name.lower(): _plain(value)
         for name, value in message.message.headers.items()
@@ -190,6 +195,7 @@ def _own(message: StoredMessage, body: bytes) -> bytes:
     if len(body) > MAX_SEARCHED:
         return body
     values = message.message.headers.values()
+    # a receiver may quote a header as it got it, encoded
     texts = [text for value in values for text in (value, encode_header(value), _plain(value))]
     return b"\n".join([body, *(text.encode() for text in texts)])
 
