@@ -42,6 +42,7 @@ def settings_with(names: Iterable[str], settings: Settings | None, client: MakeC
     name = settings.optional(STACK)
     if name is None or not settings.lacks(names):
         return settings
+    # one reading for all threads that start at once
     with _reading:
         if (client, name) not in _read:
             _read[client, name] = read_variables(name, client)
@@ -72,6 +73,7 @@ def read_variables(name: str, client: MakeClient) -> dict[str, str]:
 
     try:
         values = json.loads(answer["Parameter"]["Value"])
+        # a later release may write numbers: variables are text
         return {str(variable): str(value) for variable, value in values.items()}
     except (ValueError, AttributeError) as error:
         raise Unavailable(f"reading {parameter}", "it holds no JSON object", "never") from error

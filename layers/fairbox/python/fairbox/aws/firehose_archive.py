@@ -97,6 +97,7 @@ class FirehoseArchive:
             left += self._put(call)
 
         if left:
+            # one object for all of them: gzip members one after another are one file
             self._objects.put(b"".join(member.data for member in left))
             self._emit({ARCHIVE_BYPASSED: sum(member.lines for member in left)})
 
@@ -104,6 +105,7 @@ class FirehoseArchive:
         """Put the members into the stream; return the members that it did not take."""
         failure = "it did not answer before"
         for attempt in range(_TRIES):
+            # also before the second try: the first may have had no answer
             if self._clock.now() < self._silent_until:
                 break
 
@@ -128,6 +130,7 @@ class FirehoseArchive:
             refused = [(member, result) for member, result in results if "ErrorCode" in result]
             if not refused:
                 return []
+            # Firehose answers for each record: those that it took must not be put twice
             members = [member for member, _ in refused]
             failure = str(refused[0][1]["ErrorCode"])
 
@@ -157,5 +160,6 @@ def _grouped(parts: Sequence[_Part], most_bytes: int, most: int) -> list[list[_P
             groups.append([])
             size = 0
         groups[-1].append(part)
+        # the line's end counts too
         size += len(part) + 1
     return groups

@@ -80,6 +80,7 @@ class S3Archive:
             logger.error(  # noqa: TRY400 - not a bug: it waits, and its alarm goes off
                 "an object waits for the archive", extra={"key": key, "error": error.detail}
             )
+            # under the same key, so that the move needs nothing but it
             self._put(self._failures, WAITING + key, content)
             self._emit({ARCHIVE_WAITING: 1})
 
@@ -98,6 +99,7 @@ class S3Archive:
         """
         moved = left = refusals = 0
         for key in self._waiting():
+            # counted, not forgotten: the metric says how many wait
             if refusals >= _REFUSALS or self._clock.now() >= deadline:
                 left += 1
                 continue
@@ -139,6 +141,7 @@ class S3Archive:
             try:
                 self._call("put_object", Bucket=bucket, Key=key, Body=content)
             except Unavailable as error:
+                # a call without an answer has used its whole time-out, and another would too
                 if attempt == _TRIES or isinstance(error.__cause__, BotoCoreError):
                     raise
                 self._clock.sleep(_PAUSE_SECONDS)

@@ -19,10 +19,6 @@ class S3Bodies:
 
     Objects live until their message is delivered: then they are tagged `fairbox=delivered`, and
     the bucket's life cycle expires objects with this tag.
-
-    Args:
-        client: boto3's S3 client.
-        bucket: the bucket's name.
     """
 
     def __init__(self, client: Any, bucket: str) -> None:
@@ -59,6 +55,7 @@ class S3Bodies:
         Raises:
             NotAllowed, Unavailable: S3 did not do it.
         """
+        # a tag, not a delete: others may still read the body, such as a receiver with its address
         tags = {"TagSet": [{"Key": "fairbox", "Value": "delivered"}]}
         try:
             self._call("put_object_tagging", Bucket=bucket, Key=key, Tagging=tags)

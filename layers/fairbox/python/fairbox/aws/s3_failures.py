@@ -61,6 +61,7 @@ class S3Failures:
             raise service_error("s3", error, "get_object") from error
 
         try:
+            # Lambda puts the event into its object as text
             records = json.loads(json.loads(body)["payload"])["Records"]
             # what a record lacks shows when it is handled
             if not isinstance(records, list) or not all(isinstance(r, dict) for r in records):

@@ -32,7 +32,6 @@ class SecretKeys:
         client: makes boto3's Secrets Manager client, or one that has its methods, when it is
             first needed.
         secret: name or ARN of the secret, whose value is the key.
-        clock: gives the time.
     """
 
     def __init__(self, client: Callable[[], Any], secret: str, clock: Clock) -> None:
@@ -67,12 +66,14 @@ class SecretKeys:
     def _fresh(self, seconds: float) -> dict[str, str]:
         """Return the keys, read at most so many seconds ago, or as they are if they can not be."""
         now = self._clock.now()
+        # below 0: the clock was set back
         if not 0 <= now - self._read_at < seconds:
             try:
                 self._keys = dict(filter(None, map(self._read, _STAGES)))
             except (NotAllowed, Unavailable):
                 if not self._keys:
                     raise
+            # also after a failure: the old keys hold on, and the secret is not asked at each call
             self._read_at = now
         return self._keys
 
