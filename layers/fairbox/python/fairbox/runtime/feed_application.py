@@ -43,7 +43,6 @@ class FeedsApplication:
     """The parts of one function's process, each made when it is first asked for.
 
     Args:
-        settings: the environment.
         client: makes boto3 clients, as `make_client`.
     """
 
@@ -56,6 +55,7 @@ class FeedsApplication:
     @classmethod
     def from_env(cls) -> FeedsApplication:
         """Return the application that the environment describes."""
+        # Lambda's runtime logs warnings and above unless it is told
         logging.getLogger().setLevel(logging.INFO)
         return cls(Settings.from_env())
 
@@ -105,7 +105,9 @@ class FeedsApplication:
         table, url = self.settings.required(FEEDS_TABLE), self.settings.required(FEEDS_URL)
         client = self._client(
             "apigatewaymanagementapi",
+            # clients connect to `wss://`; calls to their sockets go to `https://` of the same stage
             endpoint_url=url.replace("ws", "http", 1),
+            # one socket that hangs must not use up the visit of all others
             read_timeout=ANSWER_SECONDS,
         )
         topics, feeds = FeedTopics(self._calls, table), FeedRows(self._calls, table)

@@ -60,7 +60,6 @@ class Application:
     """The parts of one function's process, each made when it is first asked for.
 
     Args:
-        settings: the environment.
         client: makes boto3 clients by service name.
     """
 
@@ -74,6 +73,7 @@ class Application:
     @classmethod
     def from_env(cls) -> Application:
         """Return the application that the environment describes."""
+        # Lambda's runtime logs warnings and above unless it is told
         logging.getLogger().setLevel(logging.INFO)
         return cls(Settings.from_env())
 
@@ -187,6 +187,7 @@ class Application:
     @cached_property
     def webhook_keys(self) -> WebhookKeys:
         """The keys that sign webhooks."""
+        # an empty setting is no secret, not one with an empty name
         arns = [a for a in (self.settings.optional(WEBHOOK_SECRETS) or "").split(",") if a]
         return WebhookKeys(self._destination_clients, arns, self.clock)
 
@@ -248,6 +249,7 @@ class Application:
     def _groups(self, name: str) -> int:
         """Return the number of visits of a topic at a time."""
         topic = self.tables.topic_cache.get(name)
+        # a topic that is not in the copy yet: the number that every new one has
         return GROUPS if topic is None else topic.groups
 
     def _groups_apart(self, name: str, subscription: str) -> int:
