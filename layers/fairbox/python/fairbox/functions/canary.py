@@ -50,6 +50,7 @@ def handler(_event: dict[str, Any], _context: Any) -> dict[str, Any]:
         run="canary",
         kinds=KINDS,
         seconds=SECONDS,
+        # deleting topics takes a minute, for which the function would be paid
         keep=True,
     )
 

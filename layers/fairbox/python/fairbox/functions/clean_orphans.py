@@ -49,6 +49,7 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     stalled = app.keeper.stalled(settings.whole(STALLED_BATCH_HOURS, 24), deadline=now + left * 0.9)
     app.metrics.emit({STALLED_BATCHES: stalled.count})
 
+    # the answer and the log line have limits, and counts tell the rest
     report = {k: v[:100] if isinstance(v, list) else v for k, v in asdict(cleaned).items()}
     counts = {"orphans": len(cleaned.reaped), "cancelled_with_parent": len(cleaned.cancelled)}
     report |= counts | {"stalled": stalled.count, "stalled_batches": stalled.batches}

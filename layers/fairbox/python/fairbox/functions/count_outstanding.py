@@ -38,6 +38,7 @@ def watch() -> CircuitWatch:
 def handler(_event: dict[str, Any], _context: Any) -> dict[str, Any]:
     """Write a heartbeat, the metrics by topic, in total, of circuits and batches; rank topics."""
     app = application()
+    # first: whatever fails below, the readers of the streams are seen to run
     app.tables.write_heartbeat()
     app.tables.topic_cache.refresh()
 
@@ -58,6 +59,7 @@ def handler(_event: dict[str, Any], _context: Any) -> dict[str, Any]:
     values = figures.values()
     total = {
         OUTSTANDING_COUNT: sum(f.outstanding for f in values),
+        # 0 where nothing is outstanding: no value would mean that nobody counts
         OLDEST_AGE: max((f.oldest_age for f in values), default=0.0),
         DEAD_COUNT: sum(f.dead for f in values),
     }

@@ -28,6 +28,7 @@ def handler(event: dict[str, Any], _context: Any) -> dict[str, Any]:
     tokens = [one.removeprefix("token.") for one in offered if one.startswith("token.")]
 
     claims = None
+    # browsers can give a WebSocket no header of their own, so the token is a subprotocol
     if SUBPROTOCOL in offered and len(tokens) == 1:
         claims = check_token(app.token_keys, tokens[0], app.clock.now())
 

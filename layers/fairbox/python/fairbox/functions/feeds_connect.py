@@ -28,9 +28,11 @@ def handler(event: dict[str, Any], _context: Any) -> dict[str, Any]:
         granted = request["authorizer"]
         grants = frozenset(json.loads(granted["allow"]))
         app.connections.open(id_, Connection(granted["user"], grants))
+        # a browser closes a socket whose server chooses none of the subprotocols that it offered
         return {"statusCode": 200, "headers": {"Sec-WebSocket-Protocol": SUBPROTOCOL}}
 
     if route == "$disconnect":
+        # API Gateway tries to tell of each end, and promises nothing: rows expire too
         app.connections.close(id_)
         return {"statusCode": 200}
 

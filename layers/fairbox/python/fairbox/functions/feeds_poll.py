@@ -24,6 +24,7 @@ def handler(event: dict[str, Any], _context: Any) -> dict[str, Any]:
     id_ = event["requestContext"]["requestId"]
     text = event.get("body") or ""
     if event.get("isBase64Encoded"):
+        # damaged text is no JSON, and is refused there
         text = base64.b64decode(text).decode(errors="replace")
     try:
         reply = application().polling.poll(id_, event["headers"].get("authorization", ""), text)

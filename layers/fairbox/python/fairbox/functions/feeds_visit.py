@@ -33,6 +33,7 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     deadline = app.clock.now() + context.get_remaining_time_in_millis() / 1000 * SENDING
     shards: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for record in event["Records"]:
+        # one visit for all doorbells of a shard: its connections are read once
         shards[record["attributes"]["MessageGroupId"]].append(record)
 
     failures: list[dict[str, str]] = []

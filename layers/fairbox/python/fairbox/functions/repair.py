@@ -41,6 +41,7 @@ def repair() -> Repair:
         given_up=S3Failures(lambda: app.s3, app.failures_bucket),
         doorbells=app.doorbells,
         clock=app.clock,
+        # batches that were given up tell by the stream's ARN whose records they have
         others={app.settings.required(BATCHES_TABLE): _replay_batches},
         retiring=Retiring(app.tables, app.clock),
         recounts=Recounts(app.tables, app.clock, IdGenerator().next),
@@ -64,6 +65,7 @@ def handler(_event: dict[str, Any], context: Any) -> dict[str, Any]:
         waiting = app.archive_objects.move_waiting(deadline=started + seconds / 4)
     finally:
         try:
+            # 30 s for the page and the replay that are under way
             repair().run(deadline=started + seconds - 30, report=report)
         finally:  # whatever else fails, what is kept is known
             kept = {GIVEN_UP_KEPT: report.kept, GIVEN_UP_AGE: report.kept_hours}

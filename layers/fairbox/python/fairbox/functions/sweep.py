@@ -35,6 +35,7 @@ def sweep() -> Sweep:
 def handler(_event: dict[str, Any], context: Any) -> dict[str, Any]:
     """Check the shards that are due: enqueue visits of overdue ones, remove expired messages."""
     app = application()
+    # 10 s for the calls that are under way
     deadline = app.clock.now() + context.get_remaining_time_in_millis() / 1000 - 10
     report = sweep().run(deadline=deadline)
 
