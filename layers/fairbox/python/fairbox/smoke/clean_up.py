@@ -18,6 +18,7 @@ def empty_topics(outbox: Outbox, topics: Iterable[str], refs: Sequence[MessageRe
     """Cancel these messages and purge the dead letters; return the failures, with reasons."""
 
     def empty(name: str) -> None:
+        # delivered ones are gone, as they should be
         with suppress(MessagesNotFound):
             outbox.cancel([ref for ref in refs if ref.topic == name], reason="smoke test")
         outbox.purge_dead(name, reason="smoke test")
@@ -35,13 +36,17 @@ def delete_topics(outbox: Outbox, topics: Sequence[str]) -> list[str]:
 
     def unsubscribe(name: str) -> None:
         for subscription in outbox.topic(name).subscription_names:
+            # another run of the same name was faster
             with suppress(UnknownSubscription):
                 outbox.tables.topics.remove_subscription(name, subscription)
 
     left = _each(topics, unsubscribe)
+    # one wait for all topics, where `Outbox.remove_subscription` waits for each
     outbox.wait_until_in_force(*topics)
+    # the first call marks a topic and says how long producers' copies live
     left += _each(topics, lambda name: waits.append(outbox.delete_topic(name, wait=False)))
     outbox.tables.calls.clock.sleep(max(waits))
+    # the second call, after the wait, deletes
     return left or _each(topics, lambda name: waits.append(outbox.delete_topic(name, wait=False)))
 
 

@@ -90,6 +90,7 @@ class SmokeResources:
                 TopicArn=arn,
                 Protocol="sqs",
                 Endpoint=queue_arn,
+                # the body as it was published: the test looks for ids in it
                 Attributes={"RawMessageDelivery": "true"},
             ),
         )
@@ -146,6 +147,7 @@ class SmokeResources:
         """Take the messages out of a queue, and return the bodies."""
         sqs = self._client("sqs")
         bodies: list[str] = []
+        # a short poll asks some of SQS's servers: an empty answer ends this look, not the test
         while found := self._call(
             "ReceiveMessage", lambda: sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10)
         ).get("Messages"):

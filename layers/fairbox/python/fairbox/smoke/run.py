@@ -35,7 +35,6 @@ class Smoke:
     Args:
         outbox, queue, batches: of the deployment.
         resources: makes queues and the like.
-        clock: gives the time, and waits.
         new_id: makes ids of messages, of the clock's time.
         run: names this run: the topics are `smoke-{run}-...`. Two runs at once need two names.
         kinds: the kinds of destinations to try.
@@ -120,6 +119,7 @@ class Smoke:
         end = self._clock.now() + self._seconds
         errors: dict[str, str] = {}
         while waiting and self._clock.now() < end:
+            # all expectations share a queue: each finds its own by the id in the body
             self._bodies += self._resources.received(self._url)
             for one in list(waiting):
                 try:
@@ -164,8 +164,10 @@ class Smoke:
 
     def _subscribe(self, destinations: dict[str, str]) -> None:
         for kind in destinations:
+            # it is to die at its first failure, not after ten
             retry = _ONCE if kind == "dead" else RetryPolicy()
             self._create(Topic(self._topic(kind), shards=1, retry=retry))
+        # all in one call, which waits for 2 s once
         self._outbox.add_subscriptions(
             Subscription(self._topic(kind), _SUBSCRIPTION, address)
             for kind, address in destinations.items()
@@ -202,6 +204,7 @@ class Smoke:
 
     def _pulled(self, ref: MessageRef) -> bool:
         received = self._queue.receive(self._topic("pulled"), max_messages=10)
+        # others too: messages of an earlier run of this name would fill the next receives
         self._queue.ack([one.receipt for one in received])
         return any(one.message.id == ref.id for one in received)
 
@@ -246,6 +249,7 @@ class Smoke:
         groups = self._batches.add(batch, ITEMS, request_id="smoke")
         for item in (item for group in groups for item in group.item_ids()):
             self._add("batch", batch_item=item)
+        # behind the adds: a sealed batch takes no items, and completes when none is pending
         self._batches.seal(batch)
 
         def seen() -> bool:
@@ -269,8 +273,10 @@ class Smoke:
     def _removed(self) -> list[str]:
         """Remove the resources of this run; return the failures, with reasons."""
         if self._batch is not None:
+            # it completed, as it should
             with suppress(BatchEnded):
                 self._batches.cancel(self._batch)
+        # messages first: topics that hold any are not deleted
         left = empty_topics(self._outbox, self._topics, self._refs)
         if not self._keep:
             left += delete_topics(self._outbox, self._topics)

@@ -42,7 +42,6 @@ class Expectation:
     """Something that a step waits for.
 
     Attributes:
-        name: the step's.
         since: when it began, in seconds since 1970.
         seen: whether the effect is there; raises `FairboxError` where it can never be.
         why_not: says where the message is instead.
