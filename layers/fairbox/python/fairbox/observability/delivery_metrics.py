@@ -69,9 +69,11 @@ def write_metrics(metrics: Metrics, deliveries: Sequence[DeliveryMetrics]) -> No
             (RECEIVERS_GONE, gone),
         ):
             for key, count in counted.items():
+                # a Counter keeps names whose count is 0, and each name is a metric that costs
                 if count:
                     figures[key][name] = figures[key].get(name, 0) + count
         for key, delay in delivery.delay.items():
+            # several visits of one invocation: the longest wait counts
             figures[key][DELAY] = max(figures[key].get(DELAY, 0), delay)
     metrics.emit_by_destination(figures)
 
@@ -98,4 +100,5 @@ def _own_words(reason: str) -> str:
     Such words may repeat the message, and readers of logs need not be readers of messages. For the
     latter, the whole answer is kept with the message and with the subscription.
     """
+    # reasons of the library's own have no receiver's words in them
     return reason if reason.startswith(_OURS) else reason.partition(": ")[0]

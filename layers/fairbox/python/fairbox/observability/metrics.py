@@ -203,11 +203,13 @@ class Metrics:
         dimensions = [[*given]]
         if partition is not None:
             given |= _labels(partition)
+            # the same line, under one more set of dimensions: a metric more, and no line more
             dimensions.append([*_labels(partition)])
         if topic is not None:
             written = (
                 self._detail.by_topic if subscription is None else self._detail.by_subscription
             )
+            # without dimensions the line has no metric, and the log still has its figures
             dimensions = dimensions if written(topic) else []
         self._write(figures, given, dimensions)
 
@@ -230,10 +232,12 @@ class Metrics:
             topics.setdefault(topic, {})[subscription] = values
         sums = {topic: _summed(values.values()) for topic, values in topics.items()}
         total = _summed(sums.values()) if total is None else total
+        # the total is that of the one subscription: its line says it too
         alone = len(figures) == 1 and total in sums.values()
         for topic, subscriptions in topics.items():
             by_topic = [["topic"]] if self._detail.by_topic(topic) else []
             of_each = [["topic", "subscription"]] if self._detail.by_subscription(topic) else []
+            # sums of one subscription are its own figures: one line with more dimensions
             if len(subscriptions) == 1:
                 of_each = [*([[]] if alone else []), *by_topic, *of_each]
             elif by_topic:
@@ -259,6 +263,7 @@ class Metrics:
                 "CloudWatchMetrics": [
                     {
                         "Namespace": self._namespace,
+                        # `service` alone stands for all topics
                         "Dimensions": [["service", *names] for names in dimensions],
                         "Metrics": [
                             {"Name": name, "Unit": UNITS.get(name, "Count")} for name in figures
@@ -266,8 +271,10 @@ class Metrics:
                     }
                 ],
             }
+        # looked up at each line: tests replace it
         out = self._out or sys.stdout
         out.write(json.dumps(line, separators=(",", ":")) + "\n")
+        # a frozen process would keep the line until its next invocation
         out.flush()
 
 
