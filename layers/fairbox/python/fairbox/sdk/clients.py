@@ -40,6 +40,7 @@ def client_config(deadline: float | None = None) -> Config:
     """
     if deadline is None:
         return _CONFIG
+    # a twelfth and a quarter: together the third that one call may take
     connect = min(_CONNECT_SECONDS, check_seconds(deadline) / 12)
     read = min(_READ_SECONDS, deadline / 4)
     return _CONFIG.merge(Config(connect_timeout=connect, read_timeout=read))
@@ -86,6 +87,7 @@ def _changes_values(client: BaseClient) -> bool:
     """Whether handlers change the parameters of a call, as those of boto3's resources do."""
     model = client.meta.service_model.operation_model("GetItem")
     event = "provide-client-params.dynamodb.GetItem"
+    # asked of the handlers themselves: nothing else on a client tells that it is a resource's
     answers = client.meta.events.emit(event, params={}, model=model)
     return any(changed is not None for _, changed in answers)
 
@@ -95,6 +97,7 @@ def _close_connections() -> None:
         client.close()
 
 
+# weak: a client that nobody uses is not kept for this
 _clients: Final[WeakSet[BaseClient]] = WeakSet()
 if hasattr(os, "register_at_fork"):  # Windows forks nothing
     os.register_at_fork(after_in_child=_close_connections)
@@ -147,6 +150,7 @@ def make_client(
         raise InvalidInput("region", f"a name such as eu-west-1, got {told!r}") from error
     except BotoCoreError as error:
         raise service_error(service, error, f"client {service}") from error
+    # botocore refuses a malformed endpoint so
     except ValueError as error:
         field = "AWS_ENDPOINT_URL" if endpoint_url is None else "endpoint_url"
         raise InvalidInput(field, "an http or https URL") from error

@@ -17,6 +17,7 @@ def gc_paused() -> Iterator[None]:
     Making a boto3 client loads a model of some ten thousand objects, all of which stay. The
     collections that this sets off each walk everything imported before: a tenth of a cold start.
     """
+    # a caller may have switched it off for good
     was_enabled = gc.isenabled()
     gc.disable()
     try:

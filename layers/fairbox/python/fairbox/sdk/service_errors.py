@@ -60,6 +60,7 @@ def service_error(
         error: the error of the call.
         operation: its description in the error's text; empty: the operation's name.
     """
+    # only errors of an answer have it; those of the connection do not
     name = getattr(error, "operation_name", operation)
     action = f"{service}:{name}" if service else operation
     operation = operation or name
@@ -69,6 +70,7 @@ def service_error(
         detail = f"{code}: {message}" if message else code
         if code in _DENIED:
             return _not_allowed(action, detail)
+        # `same_token`: the call may have been carried out before its answer was lost
         passing = answer_is_passing(error)
         return Unavailable(operation, detail, "same_token" if passing else "never")
 
@@ -92,6 +94,7 @@ def answer_is_passing(error: ClientError) -> bool:
 
 def _not_allowed(action: str, detail: str) -> NotAllowed:
     told = _TOLD.search(detail)
+    # services word their refusals as they like; this pattern is IAM's own
     if told is None:
         return NotAllowed(action, detail)
     return NotAllowed(
