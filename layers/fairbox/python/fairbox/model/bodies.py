@@ -52,10 +52,12 @@ def decompress(packed: bytes, size: int) -> bytes:
     try:
         # to zlib, a limit of 0 means none
         body = unpack.decompress(packed, size) if size else unpack.decompress(packed, 1)
+        # one byte more shows that the stream is longer than it was said to be
         more = unpack.decompress(unpack.unconsumed_tail, 1)
     except (zlib.error, ValueError, OverflowError) as error:
         raise InvalidInput("body", f"a zlib stream ({error})") from None
 
+    # `eof`: a stream that is cut short has no check of its bytes
     if len(body) != size or more or not unpack.eof:
         raise InvalidInput("body", f"a zlib stream of {size} bytes")
     return body

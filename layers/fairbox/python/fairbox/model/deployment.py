@@ -31,6 +31,7 @@ def parameter_of(name: str) -> str:
     Raises:
         InvalidInput: no deployment has such a name.
     """
+    # else a name with a slash would read another parameter
     if NAME.fullmatch(name) is None:
         raise InvalidInput("name of a deployment", NAME_EXPECTED)
     return f"/fairbox/{name}"

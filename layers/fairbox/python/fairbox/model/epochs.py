@@ -109,6 +109,7 @@ def underway(epochs: Sequence[Epoch], now: int) -> bool:
 def announced(epochs: Sequence[Epoch], shards: int, since: int) -> tuple[Epoch, ...]:
     """Return the epochs with one more, which holds from a time on (ms)."""
     last = epochs[-1]
+    # later than the last one, also by a clock that is behind
     return (*epochs, Epoch(last.number + 1, shards, max(since, last.since + 1)))
 
 
@@ -118,6 +119,7 @@ def phase_of(epochs: Sequence[Epoch], epoch: Epoch, now: int) -> Phase:
         return "closed"
     if epoch.since > now:
         return "announced"
+    # an announced epoch takes nothing yet
     newer = any(other.number > epoch.number and other.since <= now for other in epochs)
     return "draining" if newer else "current"
 

@@ -59,9 +59,11 @@ def is_time(value: str) -> bool:
         return False
     year, month, day, hour, minute, second, *offset = (int(g or 0) for g in match.groups())
     try:
+        # days of a month, and leap years
         date(year, month, day)
     except ValueError:
         return False
+    # second 60 is a leap second
     return hour <= 23 and minute <= 59 and second <= 60 and offset[0] <= 23 and offset[1] <= 59
 
 

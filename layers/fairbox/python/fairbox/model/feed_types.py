@@ -77,6 +77,7 @@ class Feed:
             value, (low, high) = getattr(self, field.name), RANGES[field.name]
             if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
                 raise InvalidInput(field.name, f"a whole number from {low} to {high}")
+            # refused, not ignored: whoever gives it expects that it does something
             if field.name not in NUMBERS[self.kind] and value != field.default:
                 raise InvalidInput(field.name, f"no value: kind {self.kind!r} has none")
 
@@ -130,6 +131,7 @@ def split_topic(topic: str) -> tuple[str, str]:
     """
     if not isinstance(topic, str):
         raise InvalidInput("topic", f"text 'feed/key', got {type(topic).__name__}")
+    # keys may have slashes, names of feeds may not
     feed, _, key = topic.partition("/")
     feed_topic(feed, key)
     return feed, key
@@ -137,4 +139,5 @@ def split_topic(topic: str) -> tuple[str, str]:
 
 def is_number(value: object) -> bool:
     """Return whether this may be the number of a message, or 0."""
+    # `True` is an int to `isinstance`
     return type(value) is int and 0 <= value <= MAX_NUMBER

@@ -41,7 +41,6 @@ class IdGenerator:
     last value grows by a random step (RFC 9562, section 6.2, method 2).
 
     Args:
-        clock: gives the time.
         randbits: gives that many random bits; `secrets.randbits` by default.
     """
 
@@ -84,8 +83,11 @@ class IdGenerator:
 
     def _above(self, least: tuple[int, int], now: int) -> tuple[int, int]:
         if now > least[0]:
+            # the highest bit stays 0, so that steps within this millisecond have room
             return now, self._randbits(_RANDOM_BITS - 1)
+        # by a random step: an id does not tell the next one
         ms, value = least[0], least[1] + 1 + self._randbits(32)
+        # random bits that are used up borrow the next millisecond: order goes before exact time
         return (ms, value) if value <= _MAX_RANDOM else (ms + 1, self._randbits(32))
 
 
@@ -106,6 +108,7 @@ def parse_id(text: str, *, field: str = "id") -> str:
         InvalidInput: it is anything else; the error names `field`.
     """
     try:
+        # Python reads braces, `urn:uuid:` and no hyphens too, and keys must have one spelling
         canonical = str(uuid.UUID(text)) if len(text) == _TEXT_LENGTH else ""
     except (ValueError, AttributeError, TypeError):
         canonical = ""
@@ -117,6 +120,7 @@ def parse_id(text: str, *, field: str = "id") -> str:
 
 def time_of(message_id: str) -> int:
     """Return the id's time in milliseconds since 1970 UTC."""
+    # the first 48 bits, of the text alone: making a UUID of it is slower
     return int(message_id[:8] + message_id[9:13], 16)
 
 
@@ -149,6 +153,7 @@ def check_ahead(message_id: str, now: int, *, field: str = "id") -> None:
 
 def bound_of(ms: int) -> str:
     """Return the text above which lie the ids of a millisecond and all after it."""
+    # a time without random bits is a prefix, which sorts below all ids that begin with it
     text = f"{max(0, ms):012x}"
     return f"{text[:8]}-{text[8:]}"
 

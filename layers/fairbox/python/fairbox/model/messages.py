@@ -56,6 +56,7 @@ def check_text(field_name: str, value: str | None, *, limit: int = MAX_KEY_BYTES
         return None
 
     expected = f"text of at most {limit} bytes of UTF-8 without control characters"
+    # in headers a tab is allowed, so the pattern leaves it out
     if not isinstance(value, str) or _CONTROL.search(value) or "\t" in value:
         raise InvalidInput(field_name, expected)
     try:
@@ -86,6 +87,7 @@ def _check_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
 
     if total > MAX_HEADERS_BYTES:
         raise InvalidInput("headers", f"at most {MAX_HEADERS_BYTES} bytes in all")
+    # a copy that nobody can change: the message is checked once
     return MappingProxyType(dict(headers))
 
 
@@ -182,10 +184,12 @@ class Message:
                 if (expected := event_attributes.expected(name, value)) is not None:
                     raise InvalidInput(name, expected)
                 if headers.get(header) != value:
+                    # names of headers are the same in any case: the argument replaces all spellings
                     others = {k: v for k, v in headers.items() if str(k).lower() != header}
                     headers = others | {header: value}
                 continue
             value = headers.get(header)
+            # a header that is no valid attribute stays a header
             if isinstance(value, str) and event_attributes.expected(name, value) is None:
                 object.__setattr__(self, name, value)
 
@@ -207,6 +211,7 @@ class Message:
             body=self.body if body is None else body,
             headers=self.headers if headers is None else headers,
             content_type=self.content_type if content_type is None else content_type,
+            # the new headers decide: an old argument would win over them
             type=None,
             source=None,
             subject=None,

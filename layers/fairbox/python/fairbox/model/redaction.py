@@ -66,12 +66,14 @@ def redacted_text(text: str, secrets: Iterable[str], sent: bytes) -> str:
         # too much to search in: the whole answer goes
         return MASK if text.strip() else text
 
+    # longest first, as given: one may be part of another
     for secret in secrets:
         text = text.replace(secret, MASK)
     text = _CREDENTIAL.sub(MASK, text)
 
     def word(found: re.Match[str]) -> str:
         text = found[0].strip(".:!?")
+        # short words without digits are mostly those of any error, and say nothing of the message
         telling = len(text) >= _LONG_WORD or (
             len(text) >= _MIN_WORD and any(c.isdigit() or c == "@" for c in text)
         )

@@ -43,6 +43,7 @@ def region_of(address: str, field: str = "destination") -> str | None:
         partition, region = arn.groups()
         if not _REGION.fullmatch(region):
             raise InvalidInput(field, f"an ARN with a region such as eu-west-1, not {region!r}")
+        # credentials of one partition do not exist in another
         if partition_of(region) != partition:
             raise InvalidInput(
                 field, f"arn:{partition_of(region)}:, the partition of {region}, not {partition}"
@@ -54,6 +55,7 @@ def region_of(address: str, field: str = "destination") -> str | None:
 
 
 def _region_of_host(host: str, field: str) -> str | None:
+    # older SDKs gave these URLs, which stored subscriptions may have
     if (legacy := _LEGACY.fullmatch(host)) is not None:
         region = legacy[1] or _LEGACY_REGION
     elif (sqs := _SQS.fullmatch(host)) is not None:
@@ -63,6 +65,7 @@ def _region_of_host(host: str, field: str) -> str | None:
 
     if _REGION.fullmatch(region):
         return region
+    # a host of one's own may begin with `sqs.`: it is an endpoint, and names no region
     if not host.partition(f".{region}")[2].endswith(_OF_AWS) and legacy is None:
         return None
     raise InvalidInput(field, f"a URL with a region such as eu-west-1, not {region!r}")

@@ -17,6 +17,7 @@ _PARTITION_DOMAIN: Final = b"fairbox/partition\0"
 
 def partition_name(queue: str, number: int) -> str:
     """Return the topic's name of a partition; partition 0 keeps the queue's own."""
+    # a queue may begin as a topic, whose messages then stay where they are
     return f"{queue}{SEPARATOR}{number}" if number else queue
 
 

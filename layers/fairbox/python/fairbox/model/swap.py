@@ -31,6 +31,7 @@ def swap(
     """
     for _ in range(tries):
         wanted = decide(row)
+        # nothing to change, so no write is paid
         if wanted == row:
             return row
         theirs = write(wanted, row)

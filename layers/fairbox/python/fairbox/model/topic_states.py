@@ -93,6 +93,7 @@ class SubscriptionStatus:
             return False
         if self.circuit == "half-open":
             return now - read_at >= RECHECK_MS or now >= self.until
+        # only once for each probe's time: a copy read after it shows what came of the probe
         return now >= self.until > read_at
 
     def opened(
@@ -107,14 +108,17 @@ class SubscriptionStatus:
             asked: seconds of quiet that the destination asked for; None: it did not.
         """
         failures = self.failures + 1
+        # the power is bounded: a float overflows at 2 to the power of 1,024
         bound = min(QUIET_CAP_SECONDS, QUIET_BASE_SECONDS * 2.0 ** min(failures, 60))
         quiet = QUIET_BASE_SECONDS + rng.random() * (bound - QUIET_BASE_SECONDS)
 
         return replace(
             self,
             circuit="open",
+            # the destination knows best, but 0 would let probes follow one another at once
             until=now + round(1000 * (quiet if asked is None else max(asked, QUIET_BASE_SECONDS))),
             failures=failures,
+            # a probe that failed goes on with the same outage
             since=now if self.circuit == "closed" else self.since,
             reason=reason[:_REASON_CHARACTERS],
             version=self.version + 1,
@@ -144,6 +148,7 @@ class SubscriptionStatus:
 
     def reset(self) -> SubscriptionStatus:
         """Return it with its circuit closed; one that never changed stays new."""
+        # a row that was never written need not be written for this
         return self.closed() if self.version else self
 
     def resumed(self) -> SubscriptionStatus:
@@ -159,8 +164,6 @@ class CircuitEvent:
     """A change of a circuit: `opened`, `probed` in vain, `closed`; or the receiver is `gone`.
 
     Attributes:
-        topic, subscription: of the circuit.
-        kind: the change.
         reason: the destination's answer.
         ref: a message of the call that caused it.
         until: opened or probed: when the next probe may go (ms).

@@ -99,6 +99,7 @@ class RetryPolicy:
 
     def delay(self, attempt: int, rng: Random) -> float:
         """Return seconds to wait after the attempt (from 1): at least `base`, jittered."""
+        # the power is bounded: a float overflows at 2 to the power of 1,024
         bound = min(self.cap, self.base * 2.0 ** min(attempt, 60))
         return self.base + rng.random() * (bound - self.base)
 
@@ -240,6 +241,7 @@ class Subscription:
         except InvalidInput as error:
             raise InvalidInput("subscription", error.expected) from None
 
+        # records of pulled topics have this name in the place of a subscription's
         if self.name == PULL or len(self.name) > 64:
             raise InvalidInput("subscription", f"at most 64 characters, not {PULL!r}")
 
@@ -277,6 +279,7 @@ class Subscription:
         """The destination's short name in metrics: kind and last name; of a URL the host alone."""
         scheme, _, rest = self.destination.partition(":")
         if scheme in ("http", "https"):
+            # path and query of a webhook may have keys, and metrics are read by many
             host = _AFTER_HOST.split(rest.lstrip("/"))[0].rpartition("@")[2]
             return f"{scheme}:{host}"[:MAX_LABEL]
         return f"{scheme}:{_LAST_NAME.split(rest)[-1]}"[:MAX_LABEL]
