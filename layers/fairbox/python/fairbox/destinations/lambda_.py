@@ -65,7 +65,7 @@ class Lambda:
             response = self._client_for(max(1.0, float(int(timeout)))).invoke(
                 FunctionName=self._arn, InvocationType="RequestResponse", Payload=payload
             )
-            # the call of an error in the function answers 200 all the same
+            # Lambda answers with status 200 also where the function raised an error
             if not response.get("FunctionError"):
                 return TAKEN
             return refused(_reason(response["Payload"].read(_ANSWER_BYTES)))

@@ -37,7 +37,7 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     if report.dropped:
         extra = {"dropped": report.dropped, "sample": report.sample}
         logger.warning("acks were dropped", extra=extra)
-    # one of them: a service that is away fails all alike
+    # one line for all: a service that is away fails them all alike
     for error in report.errors[:1]:
         extra = {"failed": len(report.failed), "error": error}
         logger.warning("acks will be tried again", extra=extra)

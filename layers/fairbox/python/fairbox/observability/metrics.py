@@ -271,7 +271,7 @@ class Metrics:
                     }
                 ],
             }
-        # looked up at each line: tests replace it
+        # looked up at each line: who redirects standard output gets it there
         out = self._out or sys.stdout
         out.write(json.dumps(line, separators=(",", ":")) + "\n")
         # a frozen process would keep the line until its next invocation

@@ -36,7 +36,7 @@ def delete_topics(outbox: Outbox, topics: Sequence[str]) -> list[str]:
 
     def unsubscribe(name: str) -> None:
         for subscription in outbox.topic(name).subscription_names:
-            # another run of the same name was faster
+            # somebody removed it meanwhile
             with suppress(UnknownSubscription):
                 outbox.tables.topics.remove_subscription(name, subscription)
 

@@ -196,7 +196,7 @@ class MemoryGivenUp:
         """Keep records that were set aside."""
         name = f"set-aside/{reason}/{len(self.kept)}"
         self.kept[name] = list(records)
-        # its age begins here, not when somebody asks for names first
+        # its age counts from here, not from the first time that somebody asks for names
         self._since[name] = self._clock.now()
         return name
 
