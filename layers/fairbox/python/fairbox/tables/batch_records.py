@@ -131,6 +131,7 @@ def node_key(batch: str, node: int) -> Key:
 
 def leaf_key(batch: str, group: int) -> Key:
     """Return a leaf's key."""
+    # a partition key of its own: one takes 1,000 WRU/s, and no group waits for the acks of another
     return {PK: {"S": f"{batch}#{group}"}, SK: {"S": LEAF_SK}}
 
 
@@ -282,6 +283,7 @@ def _root_item(root: Root) -> Item:
         if text is not None:
             item[name] = {"S": text}
 
+    # only where they are true: the stream's function asks whether the attribute is there
     if root.told:
         item[NOTIFIED] = {"BOOL": True}
     if root.death_told:
@@ -433,6 +435,7 @@ def _read_leaf(batch: str, group: int, item: Mapping[str, Any], unknown: Unknown
 
 def _read_failed(batch: str, group: int, item: Mapping[str, Any], unknown: Unknown) -> FailedItems:
     reasons = tuple((int(r["L"][0]["N"]), r["L"][1]["S"]) for r in item[REASONS]["L"])
+    # up to seven more than the group has: it only says how many bytes to write again
     size = len(_bytes(item)) * 8
     return FailedItems(batch, group, _bits(item), size, reasons, _n(item, VERSION), unknown)
 
@@ -460,6 +463,7 @@ def read_image(image: Mapping[str, Any]) -> tuple[Cause | None, State | None]:
 
 def first_death(image: Mapping[str, Any]) -> FirstDeath | None:
     """Return the batch of which the image is a group's first failed items."""
+    # its first write: later ones add failures to a death that is told already
     first = image.get(SK) == {"S": FAILED_SK} and image.get(VERSION) == {"N": "1"}
     return FirstDeath(image[PK]["S"].partition("#")[0]) if first else None
 
@@ -486,6 +490,7 @@ def emptied(image: Mapping[str, Any]) -> Emptied | str | None:
         if sk == NODE_SK and _n(image, COUNT) == 0:
             return NodeKey(batch, int(ordinal[1:]))
 
+        # of an ended root only the first image: the next ones come from the work that it asks for
         is_root = sk == ROOT_SK
         unnotified = is_root and PARENT_ITEM in image and NOTIFIED not in image
         ended = unnotified and image[STATE]["S"] in ENDED

@@ -56,12 +56,7 @@ class Refusal:
 
 
 class BatchTable:
-    """Reads are consistent; a write is one call, whole or not at all.
-
-    Args:
-        calls: makes the calls.
-        table: name of the batches table.
-    """
+    """Reads are consistent; a write is one call, whole or not at all."""
 
     def __init__(self, calls: Calls, table: str) -> None:
         self._calls = calls
@@ -129,6 +124,7 @@ class BatchTable:
             return [count for counts in pool.map(read, contexts, pages) for count in counts]
 
     def _counts_in_time(self, page: list[Key]) -> list[LeafCounts]:
+        # a call has its first try in any case: so would each page that waited for a thread
         if self._calls.out_of_time:
             raise Throttled("batch_get_item")
         return self._counts(page)
@@ -310,4 +306,5 @@ def _conflict(error: Unavailable) -> bool:
         return False
     code = cause.response["Error"]["Code"]
     conflicts = ("TransactionCanceledException", "TransactionConflictException")
+    # a malformed action cancels a transaction too, and would at each further try
     return code in conflicts and error.retry != "never"

@@ -68,6 +68,7 @@ def ones(low: int, high: int) -> int:
 
 def bits(field: int) -> Iterator[int]:
     """Yield the bits of a bitfield, ascending."""
+    # by bytes: a shift of the whole field for each bit would copy some 900 bytes each time
     for place, byte in enumerate(field.to_bytes((field.bit_length() + 7) // 8, "little")):
         for bit in range(8 if byte else 0):
             if byte >> bit & 1:
@@ -138,6 +139,7 @@ class Leaf:
             count=self.count - items.bit_count(),
             version=self.version + 1,
             hour=hour,
+            # an ack proves that its large add is done: the next one need not read the request
             request=None,
         )
 
@@ -263,6 +265,7 @@ class Callbacks:
     def due(self, failed: int, *, death_told: bool) -> list[tuple[Called, str]]:
         """Return the callbacks due, with topics, when a batch completes with so many failures."""
         due: list[tuple[Called, str]] = []
+        # usually the stream has told it: after the end it tells none, so nobody else would
         if self.on_death is not None and failed and not death_told:
             due.append(("death", self.on_death))
         if self.on_complete is not None:
@@ -374,6 +377,7 @@ def _finished(field: int, children: Iterable[Leaf | Node]) -> tuple[int, int, in
 def _refill(field: int, child: Leaf | Node) -> tuple[int, int, int]:
     """Return the bit of an empty child, and its failed and settled items where they are counted."""
     bit, done = _in_parent(child)
+    # where the bit is set, the clear has not come: the parent does not have these sums yet
     return (bit, 0, 0) if field & bit else (bit, child.failed, done)
 
 

@@ -114,8 +114,6 @@ class Calls:
 
     Args:
         client: boto3's DynamoDB client, or one that has its methods.
-        clock: waits between tries.
-        rng: jitter.
     """
 
     def __init__(self, client: Any, clock: Clock, rng: Random) -> None:
@@ -140,6 +138,7 @@ class Calls:
             # one token for all tries: what was applied without an answer is not applied again
             arguments["ClientRequestToken"] = str(uuid.UUID(int=self.rng.getrandbits(128)))
 
+        # Lambda would cut it off, and nobody would know whether it was carried out
         if out_of_time():
             raise Unavailable(operation, NO_TIME)
         end = min(self.clock.now() + BUDGET_SECONDS, _UNTIL.get())
@@ -186,6 +185,7 @@ class Calls:
     def _translated(
         self, operation: str, arguments: Mapping[str, Any], error: ClientError | BotoCoreError
     ) -> FairboxError:
+        # botocore refuses it before anything is sent
         if isinstance(error, ParamValidationError):
             return _malformed(operation, error)
 
@@ -202,6 +202,7 @@ class Calls:
         """Whether the client repeats calls by itself, as boto3's do by default."""
         config = getattr(getattr(self.client, "meta", None), "config", None)
         retries: Mapping[str, Any] | None = getattr(config, "retries", None)
+        # boto3 counts the first call too
         return config is not None and (retries or {}).get("total_max_attempts") != 1
 
     @property
@@ -233,6 +234,7 @@ class Calls:
 
     def back_off(self, attempt: int) -> None:
         """Wait before try `attempt` (from 1): full jitter under an exponential bound."""
+        # from zero on: writers that were refused together must not come back together
         bound = min(_CAP_SECONDS, _BASE_SECONDS * 2.0**attempt)
         self.clock.sleep(min(self.rng.random() * bound, max(0.0, seconds_left())))
 
@@ -329,6 +331,7 @@ class Calls:
                 return found
             waiting = unprocessed
 
+        # not the items found so far: callers take a missing item for one that is not there
         raise Throttled("batch_get_item")
 
 
@@ -414,4 +417,5 @@ def _tables_of(arguments: Mapping[str, Any]) -> list[str]:
 
 
 def _over_size(refusal: Mapping[str, Any]) -> bool:
+    # DynamoDB has no code of its own for it
     return str(refusal.get("Message", "")).startswith("Item size")

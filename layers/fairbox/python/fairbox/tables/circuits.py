@@ -127,11 +127,11 @@ def read_spent(item: Mapping[str, Any]) -> int:
 class CircuitRows:
     """Reads and changes how subscriptions stand.
 
-    Args:
-        calls: makes the calls.
-        table: the outbox table.
-        changes: counts announcements.
-    """
+        Args:
+                calls: makes the calls.
+            table: the outbox table.
+            changes: counts announcements.
+        """
 
     def __init__(self, calls: Calls, table: str, changes: ChangesRow) -> None:
         self._calls = calls
@@ -180,6 +180,7 @@ class CircuitRows:
 
     def spent(self, topic: str, name: str) -> int:
         """Return until when the rate was recently used up (ms; eventually consistent, 0.5 RRU)."""
+        # an old value costs a refused `spend`, which brings the present one
         answer = self._calls.call(
             "get_item",
             TableName=self._table,
@@ -226,6 +227,7 @@ class CircuitRows:
         if value is not None:
             values[":s"] = value
 
+        # a subscription whose status has never changed has no version
         unchanged = "attribute_not_exists(#v)"
         if before.version:
             unchanged = "#v = :was"

@@ -210,6 +210,7 @@ class DeadLane:
     def removal_action(self, letter: DeadLetter) -> dict[str, Any]:
         """Return the delete of an entry that cannot be read, where it is there."""
         place = key(lane_pk("dead", letter.topic, letter.epoch, letter.shard), letter.id)
+        # the purge that counts it is in the same transaction: no letter is counted twice
         there = {"ConditionExpression": "attribute_exists(#p)"}
         fields = {"ExpressionAttributeNames": {"#p": PK}}
         return {"Delete": {"TableName": self.table, "Key": place} | there | fields}
@@ -237,6 +238,7 @@ class DeadLane:
 
     def items(self, refs: Sequence[MessageRef]) -> list[Item]:
         """Return the dead letters' items that are there (consistent)."""
+        # a batch refuses a key named twice, and a ref's due time is not part of this one
         keys = {(r.topic, r.epoch, r.shard, r.id): message_key(r, "dead") for r in refs}
         return self.calls.batch_get(self.table, list(keys.values()))
 
@@ -297,6 +299,7 @@ def _dead_item(stored: StoredMessage) -> Item:
 
 def reason_of(stored: StoredMessage) -> str:
     """Return the reason why a message died: the one given, or that of the last failure."""
+    # a message that was too large for its history has lost the texts too
     died = [s.history[-1].error for s in stored.states.values() if s.dead and s.history]
     return stored.reason or (died[-1] if died else "") or "max_attempts"
 
@@ -308,6 +311,8 @@ def _raw_key(item: Mapping[str, Any]) -> dict[str, Any]:
     except Unreadable:
         # it names no shard: such items lie together, and a sort key takes 1,024 bytes
         return key("dead#?#0#0", f"{text[PK]}#{text[SK]}"[:1000])
+
+    # without the due time of lane `later`, as every dead letter
     return key(lane_pk("dead", topic, epoch, shard), text[SK].rpartition("#")[2])
 
 

@@ -26,6 +26,7 @@ def table_definitions(*, outbox: str, deliveries: str) -> list[dict[str, Any]]:
             ),
             {BUCKET: "S", LOOK_AT: "N"},
         )
+        # a delivery is a delete: only the old image tells what was delivered
         | {"StreamSpecification": {"StreamEnabled": True, "StreamViewType": "NEW_AND_OLD_IMAGES"}},
         _table(
             deliveries,
@@ -33,6 +34,7 @@ def table_definitions(*, outbox: str, deliveries: str) -> list[dict[str, Any]]:
                 DELIVERED_INDEX,
                 LEDGER_DAY,
                 LEDGER_TIME,
+                # with the packed deliveries in it, the index would cost as much as the row again
                 {"ProjectionType": "KEYS_ONLY"},
             ),
             {LEDGER_DAY: "S", LEDGER_TIME: "N"},

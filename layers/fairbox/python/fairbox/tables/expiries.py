@@ -32,9 +32,6 @@ class Expiries:
     """Marks messages as expired, and deletes the marked.
 
     A mark holds where the message is as it was read: nobody has claimed, edited or redriven it.
-
-    Args:
-        tables: the tables.
     """
 
     def __init__(self, tables: Tables) -> None:
@@ -45,6 +42,7 @@ class Expiries:
     ) -> ShardPage:
         """Return a page of messages sent, or due, up to a time (ms); eventually consistent."""
         upper = due_sk(until + 1) if lane == "later" else bound_of(until + 1)
+        # at half the price: of a message that has changed since, `mark` is refused
         return self._tables.lanes.page(
             lane, *shard, limit=limit, after=after, upto=upper, consistent=False
         )

@@ -34,7 +34,6 @@ class Connection:
     """A client's connection.
 
     Attributes:
-        user: who it is.
         grants: topics, and `feed/*` for all of a feed except private ones.
         topics: the topics that it follows, `feed/key`.
     """
@@ -101,6 +100,7 @@ class FeedConnections:
 
     def shard(self, id_: str) -> int:
         """Return the audience shard of a connection."""
+        # not `hash`, whose results differ from process to process
         return zlib.crc32(id_.encode()) % self._shards
 
     def open(self, id_: str, connection: Connection) -> None:
@@ -136,6 +136,7 @@ class FeedConnections:
         Returns:
             False: its row is gone, or another request has added topics, and it has too many.
         """
+        # an update makes a missing row: a closed connection must not come back
         room = "attribute_not_exists(#t) OR size(#t) <= :room"
         try:
             self._update(id_, "ADD", topics, f"attribute_exists(#pk) AND ({room})", most)
@@ -148,7 +149,7 @@ class FeedConnections:
         try:
             self._update(id_, "DELETE", topics, "attribute_exists(#pk)")
         except ConditionFailed:
-            return
+            return  # its connection is closed, and follows nothing
 
     def close(self, id_: str) -> None:
         """Delete the row (1 WRU a KB)."""

@@ -87,6 +87,8 @@ class FeedLeases:
         }
 
         expires = {EXPIRES_AT: number(now + LEASE_SECONDS)}
+
+        # without a condition: of two processes that write at once, either's lease lasts long enough
         puts = [
             {"PutRequest": {"Item": one | expires}}
             for one in keys

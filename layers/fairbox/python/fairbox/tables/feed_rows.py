@@ -37,6 +37,7 @@ def of_item(name: str, item: Mapping[str, Any]) -> Feed:
     check_version(item)
     try:
         kind = item[KIND]["S"]
+        # a row that an older release wrote may lack a number: it has its default
         return Feed(name, kind, **{n: int(item[n]["N"]) for n in NUMBERS[kind] if n in item})
     except (LookupError, TypeError, ValueError) as error:
         raise Unreadable(key_text(item), f"{type(error).__name__}: {error}") from error

@@ -143,6 +143,7 @@ def _unpack(value: Mapping[str, Any]) -> tuple[str, ...]:
     if "S" in value:
         text = value["S"]
     else:
+        # bounded: a few damaged bytes could unpack to gigabytes
         unpack = zlib.decompressobj()
         text = unpack.decompress(value["B"], _MAX_BYTES).decode()
         if not unpack.eof:  # zlib would give the part that it has
@@ -204,6 +205,7 @@ class FeedTopics:
             log = map(of_item, self._query(topic, log_sk(next_), end, Limit=page))
             found = next(log, head)
             if found.first > next_:  # it has expired, or the position is within a bundle
+                # a bundle with this number and the next, of 16 at most, begins no lower
                 low = max(0, position - BUNDLE_MESSAGES + 2)
                 newest = {"Limit": 1, "ScanIndexForward": False}
                 around = next(self._query(topic, log_sk(low), log_sk(position), **newest), None)
@@ -223,6 +225,7 @@ class FeedTopics:
             return head
 
         before = {"Limit": 1, "ScanIndexForward": False}
+        # the last bundle that begins at the number or below
         found = next(self._query(topic, log_sk(0), log_sk(number), **before), None)
         if found is None or of_item(found).last < number:  # DynamoDB has deleted what it was in
             found = next(self._query(topic, log_sk(number), log_sk(head.first - 1), Limit=1), None)
@@ -298,6 +301,7 @@ class FeedTopics:
                 "update_item",
                 TableName=self._table,
                 Key=key(topic_pk(topic), HEAD),
+                # one message: its number is the first and the last
                 UpdateExpression=f"SET #f = {counted}, #l = {counted}, #t = :t, #m = :m",
                 # so an answer that was lost counts once, as long as nobody else has published
                 ConditionExpression="attribute_not_exists(#m) OR #m <> :m",

@@ -167,13 +167,7 @@ class HintMove:
 
 
 class HintRows:
-    """Reads and changes hint rows.
-
-    Args:
-        calls: the calls.
-        table: the outbox table.
-        segments: gives the rows of segments.
-    """
+    """Reads and changes hint rows."""
 
     def __init__(self, calls: Calls, table: str, segments: Callable[[], SegmentRows]) -> None:
         self._calls = calls
@@ -182,6 +176,7 @@ class HintRows:
 
     def read(self, topic: str, epoch: int, group: int) -> dict[int, Hint]:
         """Return the hints of sixteen shards by shard, eventually consistent (0.5 RRU)."""
+        # a stale hint costs reads; whoever moves it is refused, and learns the present one
         answer = self._calls.call(
             "get_item",
             TableName=self._table,
@@ -246,6 +241,7 @@ class HintRows:
         topic, epoch, shard = move.shard
         old, new = hint_values(move.before, shard), hint_values(move.after, shard)
         watched = hint_names(shard)
+        # unlike an update, a statement makes no missing row
         moved = statement(
             "UPDATE",
             self._table,
@@ -276,6 +272,7 @@ class HintRows:
                 self._lower_later((topic, epoch, ref.shard), hint, ref)
                 if ref.due is None and hint.after and ref.id <= hint.after:
                     behind[ref.shard] = min(ref.id, behind.get(ref.shard, ref.id))
+                # no next check: nobody has looked yet, so that the next receive checks anyway
                 elif (
                     ref.due is not None
                     and hint.next_check is not None
@@ -311,6 +308,7 @@ class HintRows:
         """File segments that end before a shard's next check, and make that check come in time."""
         self._segments().file(shard, segments)
         at = min(segment.end for segment in segments)
+        # else the regular check reads them, without a write
         if at < milliseconds(self._calls.clock) + RECEIVES_CHECK_MS:
             self._call_back(shard, at)
 
@@ -346,6 +344,7 @@ class HintRows:
         due = ref.due
         if due is None or message_sk(ref.id, due, "later") > hint.later:
             return
+        # receives begin behind the place: it is to lie just below the message
         place = message_sk(before(ref.id), due, "later")
 
         def lower(hint: Hint) -> Hint:

@@ -30,6 +30,7 @@ def value_size(value: Mapping[str, Any]) -> int:  # noqa: PLR0911 - a ladder by 
             return number_size(raw)
         if kind == "B":
             return len(raw)
+        # three bytes for the collection, and one for each element
         if kind == "M":
             return 3 + len(raw) + item_size(raw)
         if kind == "L":
@@ -48,4 +49,5 @@ def number_size(text: str) -> int:
     """Bytes of a number: one for two significant digits, one more, one more for a sign."""
     sign = 1 if text.startswith("-") else 0
     digits = text.partition("E")[0].partition("e")[0].lstrip("+-").replace(".", "")
+    # DynamoDB keeps neither leading nor trailing zeroes
     return (len(digits.strip("0")) + 1) // 2 + 1 + sign

@@ -190,6 +190,7 @@ class KeyClaim:
             return token == self.token
         if message_id not in self.acked:
             return False
+        # the entry's token is that of its message: those acknowledged before it count down
         place = self.acked.index(message_id) - len(self.acked)
         # an entry that waits keeps no token, so its receipts cannot be told apart
         return not self.token or token == token_of(self.token, place)
@@ -204,12 +205,14 @@ class KeyClaim:
             return replace(self, id=rest[0], run=rest[1:], token=token, count=1, acked=done)
 
         if self.failed is not None:
+            # all that was claimed is done: the key waits for the message that failed behind it
             failed = self.failed
             return KeyClaim(
                 self.key, failed.id, "waiting", failed.until, failed.count, b"",
                 self.follower, acked=done,
             )  # fmt: skip
 
+        # the mark stays until the messages are deleted: after a crash the next receive does that
         token = token_of(self.token, number - 1)
         return replace(
             self, id=done[-1], state="acked", until=now, token=token, run=(), acked=done[:-1]
@@ -226,6 +229,7 @@ class KeyClaim:
                 self.key, self.id, "waiting", until, count, b"", self.next, acked=self.acked
             )
 
+        # the messages before it stay claimed: a failed one is named, and waits behind them
         message, rest = self.claimed[place], (*self.claimed[place + 1 :], *self._behind)
         failed = Failure(message, until, count) if count else None
         follower = min(rest if count else (message, *rest), default="")
@@ -271,6 +275,7 @@ class KeyClaims:
     aside: KeysAside = KeysAside()
 
     def __post_init__(self) -> None:
+        # packed entries come back in groups: sorted, a row that was read equals the one written
         object.__setattr__(self, "entries", tuple(sorted(self.entries, key=lambda e: e.id)))
 
     @property
@@ -347,6 +352,7 @@ def _read(item: Mapping[str, Any]) -> KeyClaims:
     if HELD in item:
         packed = bytes(item[HELD]["B"])
         if packed[0] != _FORMAT:
+            # raises for the format of a newer release; any other is damage
             check_number(packed[0], key_text(item))
             raise ValueError("no format of claims")
         aside, entries = _unpack(packed)
@@ -373,6 +379,7 @@ def pack_entries(entries: Iterable[KeyClaim]) -> bytes:
         for entry in group:
             parts = (bool(entry.follower), bool(entry.run), bool(entry.acked), bool(entry.failed))
             flags = sum(1 << n for n, there in enumerate(parts) if there)
+            # the group has the rest of the token: tokens of one call differ in the last byte
             out += _MEMBER.pack(entry.key, (entry.token or b"\0")[-1], flags)
 
             ids = [entry.id, *([entry.follower] if entry.follower else [])]

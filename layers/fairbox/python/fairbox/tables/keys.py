@@ -59,6 +59,7 @@ def parse_lane_pk(pk: str) -> tuple[Lane, str, int, int]:
 
 def message_sk(message_id: str, due: int | None, lane: Lane) -> str:
     """Return a message's sort key in a lane."""
+    # of fixed width: sort keys are compared as texts
     return f"{due or 0:0{_DUE_DIGITS}d}#{message_id}" if lane == "later" else message_id
 
 
@@ -101,6 +102,7 @@ def subscription_key(topic: str, name: str) -> Key:
 
 def topic_range(topic: str | None) -> tuple[str, str]:
     """Return the first and last sort key of a topic's rows in `config`; None: of all topics."""
+    # `$` is the character behind `#`, and `~` sorts behind those of names
     return ("topic#", "topic$") if topic is None else (f"topic#{topic}", f"topic#{topic}#~")
 
 

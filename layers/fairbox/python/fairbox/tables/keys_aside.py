@@ -77,6 +77,7 @@ def read_aside(item: Mapping[str, Any]) -> KeyClaim:
         follower = str(uuid.UUID(bytes=bytes(passed["B"])))
     except (LookupError, ValueError, TypeError, AttributeError, struct.error) as error:
         raise Unreadable(key_text(item), f"{type(error).__name__}: {error}") from error
+    # noted since the entry was packed: the older message counts
     return replace(entry, follower=min(follower, entry.follower or follower))
 
 
@@ -97,9 +98,7 @@ class KeysAsideTable:
     """Reads and moves waiting keys.
 
     Args:
-        calls: the calls.
         table: the deliveries table.
-        rows: the rows of the shards.
     """
 
     def __init__(self, calls: Calls, table: str, rows: KeyClaimTable) -> None:
@@ -168,6 +167,7 @@ class KeysAsideTable:
                 TableName=self._table,
                 Key=key(aside_pk(*shard, name), aside_sk(digest)),
                 UpdateExpression="SET #f = :f",
+                # an update makes a missing item: the key may be in the row again
                 ConditionExpression=_NO_OLDER,
                 ExpressionAttributeNames={"#f": FOLLOWER, "#h": HELD},
                 ExpressionAttributeValues={":f": passed},

@@ -190,6 +190,7 @@ class Lanes:
             )
             for letter in letters
         ]
+        # errors do not matter: whoever reads a mark deletes it
         execute(self.calls, deletions)
 
     def delete_unchanged(self, before: StoredMessage) -> Saved:
@@ -362,6 +363,7 @@ class Lanes:
             "ConsistentRead": True,
             "Segment": segment,
             "TotalSegments": segments,
+            # rows of shards and topics have no size
             "FilterExpression": "attribute_exists(#z)",
             "ExpressionAttributeNames": {"#z": SIZE},
         }
@@ -372,6 +374,7 @@ class Lanes:
         total = 0
         arguments = self.scan_arguments(0, 1, count=True)
         if limit is not None:
+            # DynamoDB refuses a limit of 0
             arguments["Limit"] = max(limit, 1)
 
         for answer in self.calls.pages("scan", **arguments):
@@ -413,6 +416,7 @@ def _shard_page(answer: Mapping[str, Any]) -> ShardPage:
         if item[SK]["S"] == HEAD:
             try:
                 row = read_shard(item)
+                # a topic is pulled or pushed: one of these is empty
                 claims, deferred = read_claims(item), read_deferred(item)
             except NewerVersion:
                 raise  # who does not know what is held must send nothing

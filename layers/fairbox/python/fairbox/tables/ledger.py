@@ -156,6 +156,7 @@ def ledger_item(
         ):
             packed += _varint(value)
 
+    # named by its records: a batch that the stream repeats writes the same row again
     sk = ledger_sk(first, sequences)
     # a hash key of the index takes 1,000 rows a second: a day has several
     part = zlib.crc32(sk.encode()) % DAY_PARTS
@@ -235,6 +236,7 @@ class Ledger:
         """Yield a topic's deliveries with `since` <= `at` < `until` (ms), by time, each once."""
         if since >= until:  # which a key condition does not take
             return iter(())
+        # a topic's deliveries lie in its own rows, and, when they were few, in shared ones
         rows = heapq.merge(
             self._rows(topic, since, until),
             self._rows(SHARED, since, until),
@@ -266,6 +268,7 @@ class Ledger:
         """
         found: Counter[str] = Counter()
 
+        # the newest day first; a span of up to a day touches two
         days = dict.fromkeys(at - at % _DAY_MS for at in (until, since))
         newest = chain.from_iterable(
             self._day_keys(day, since, until, newest_first=True) for day in days
@@ -303,6 +306,7 @@ class Ledger:
     def _rows_of(self, keys: Iterator[Item]) -> Iterator[Item]:
         """Yield the rows of keys in order of time, a hundred a call."""
         while some := [key_of(item) for item in islice(keys, _PAGE)]:
+            # a batch answers in no order
             yield from sorted(self._calls.batch_get(self._table, some, consistent=False), key=_time)
 
     def _day_keys(
@@ -357,6 +361,7 @@ def _ordered(
             yield heapq.heappop(waiting)[3]
 
         for d in read_ledger(row):
+            # a batch that came again divided otherwise has left the delivery in two rows
             identity = (d.topic, d.id, d.subscription, d.at)
             if identity in seen or not since <= d.at < until or topic not in (None, d.topic):
                 continue

@@ -66,6 +66,7 @@ class Claims:
             0 if a.done or a.old.get(HOLDER) == {"B": c.claim.token} else _end_of(a.old)
             for a, c in zip(answers, claims, strict=True)
         ]
+        # what is held must reach its consumer, whatever happened to the others
         if all(ends):
             _raise_first(answers)
         return ends
@@ -136,6 +137,7 @@ class Claims:
         stale: Callable[[dict[str, Any]], bool],
     ) -> list[Receipt]:
         answers = execute(self._calls, statements)
+        # a statement that failed says nothing of its receipt: the whole call may be made again
         _raise_first(answers)
         return [r for r, a in zip(receipts, answers, strict=True) if not a.done and stale(a.old)]
 
@@ -215,6 +217,7 @@ def _claim_values(claim: Claim) -> dict[str, Any]:
     if claim.token:
         values[HOLDER] = {"B": claim.token}
     if claim.consumer:
+        # behind the token: a later claim without a name leaves it, and it does not count there
         values[CONSUMER] = {"B": claim.token + claim.consumer.encode()}
     return values
 

@@ -52,11 +52,7 @@ _CAS_TRIES = 8
 
 
 class Edits:
-    """Changes messages that nobody holds.
-
-    Args:
-        tables: the tables.
-    """
+    """Changes messages that nobody holds."""
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
@@ -250,6 +246,7 @@ class Edits:
     def forget_claims(self, shard: Shard, up_to: str) -> None:
         """Drop the claims of a shard's row up to an id: their messages are gone."""
         row = self._key_claims.get(shard)
+        # a row without a version has no claims
         while row.version:
             kept = tuple(e for e in row.entries if e.id > up_to)
             if kept == row.entries and not row.after and not row.aside.count:

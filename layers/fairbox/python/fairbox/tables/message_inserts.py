@@ -48,8 +48,6 @@ class NewMessage:
     """A message with the place where it is to lie.
 
     Attributes:
-        message: the message.
-        ref: its place.
         window: seconds in which its deduplication key counts; None: its topic has no window, or it
             has no key.
         offload: a destination cannot take the body, so that it goes into the body store.
@@ -78,8 +76,6 @@ class MessageInserts:
     """Writes new messages.
 
     Args:
-        calls: makes the calls.
-        outbox, deliveries: names of the tables.
         bodies: where bodies go that do not fit an item; None: such bodies are refused.
     """
 
@@ -150,8 +146,10 @@ class MessageInserts:
             failed = {k: a.error for k, a in zip(chunk, answers, strict=True) if a.error}
             if failed:
                 for error in failed.values():
+                    # no repetition helps: the caller is to see this, not a list of messages
                     if isinstance(error, NotAllowed):
                         raise error
+                # its tries are used up: the rest would wait as long, and is the caller's to repeat
                 return failed.keys() | set(keys[start + PER_CALL :]), next(iter(failed.values()))
 
         return set(), None
@@ -170,6 +168,7 @@ class MessageInserts:
                     "batch_write_item", RequestItems={self._outbox: puts}
                 )
             except FAILED:
+                # the service is in trouble: the rest goes by the way that may be repeated
                 left |= set(keys[start:])
                 break
 
@@ -268,6 +267,7 @@ class MessageInserts:
             self.transact([put, self._deduplication(new, int(self._calls.clock.now()))])
         except TransactionCancelled as cancelled:
             first = cancelled.reasons[1][1].get(DEDUP_REF)
+            # the key is free, but the message itself lies there already: it was added before
             if first is None and cancelled.reasons[0][0] != _REFUSED:
                 raise
             return new.ref if first is None else MessageRef.parse(first["S"])

@@ -19,11 +19,6 @@ _NULL: Final = ":null"
 class OtherOutbox:
     """A table whose rows move into this outbox.
 
-    Args:
-        calls: makes the calls.
-        table: name of the table.
-        layout: the layout of its rows.
-
     Raises:
         UnknownTable: there is no such table.
     """
@@ -110,6 +105,7 @@ class OtherOutbox:
         values: dict[str, Any] = {}
         for n, (attribute, value) in enumerate(self._layout.waiting.items()):
             names[f"#w{n}"] = attribute
+            # some mappers, boto3's among them, write NULL where a value is missing
             if value is None:
                 clauses.append(f"(attribute_not_exists(#w{n}) OR attribute_type(#w{n}, {_NULL}))")
                 values[_NULL] = {"S": "NULL"}

@@ -51,5 +51,6 @@ def parallel_scan(
                         running[scan(request)] = request
                     yield from page["Items"]
         finally:
+            # a caller that stops early waits for no page that has not begun
             for future in running:
                 future.cancel()

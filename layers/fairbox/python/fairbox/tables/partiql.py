@@ -141,10 +141,12 @@ def _answer(part: dict[str, Any]) -> Answer:
     code = error["Code"]
     if code in _REFUSED:
         return Answer(done=False, old=error.get("Item", part.get("Item", {})))
+    # `_call` repeats what is called throttled
     if code in _THROTTLED or code in _TRANSIENT:
         return Answer(done=False, old={}, error=Throttled(_OPERATION))
 
     detail = f"{code}: {error.get('Message', '')}"
+    # each statement is allowed or not for itself
     if code == _DENIED:
         return Answer(done=False, old={}, error=NotAllowed(f"dynamodb:{_OPERATION}", detail))
     return Answer(done=False, old={}, error=Unavailable(_OPERATION, detail, "never"))

@@ -186,6 +186,7 @@ class RowLayout:
             return 0
 
         try:
+            # numbers may be written as text
             if isinstance(value, str) and not value.isdecimal():
                 moment = datetime.fromisoformat(value)
                 moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
@@ -200,6 +201,7 @@ class RowLayout:
             raise InvalidInput(self.created, "a time: ISO 8601, s, ms, us or ticks") from None
 
     def _id(self, row: Item, key: Item, now: int) -> str:
+        # without one it is made of time and key: a row that is moved again gets the same id
         with suppress(InvalidInput, KeyError):
             return parse_id(_plain(row[self.id]))
 
@@ -265,6 +267,7 @@ def _body(value: Any, attribute: str) -> tuple[bytes, str]:
         return _json(value).encode(), "application/json"
 
     try:
+        # no attribute says what the text is
         json.loads(value)
     except ValueError:
         return value.encode(), "text/plain; charset=utf-8"

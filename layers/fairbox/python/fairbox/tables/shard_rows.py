@@ -71,7 +71,6 @@ class ShardRow:
     """The row at the head of a shard's `ready` lane: exact counts and the next check.
 
     Attributes:
-        topic, epoch, shard: which shard.
         ready, later: messages outstanding in each lane.
         ready_deaths, later_deaths: deaths less redrives, counted from each lane's stream.
         ready_sequence, later_sequence: stream sequence number that last changed each lane's count.
@@ -231,6 +230,7 @@ class ShardRows:
         counts = (READY_COUNT, LATER_COUNT)
         only = (PK, SK, *counts)
         found = self._calls.batch_get(self._table, keys, consistent=False, only=only)
+        # a count in doubt may be negative: it must not hide the messages of another shard
         return sum(max(0, int(i[name]["N"])) for i in found for name in counts if name in i)
 
     def change(self, row: ShardRow, before: ShardRow) -> bool:

@@ -162,8 +162,6 @@ class StoredMessage:
 
     Attributes:
         message: the published message; the body is empty until an offloaded one was fetched.
-        ref: its name.
-        lane: the lane it lies in.
         size: bytes of the body as published.
         pending: the subscriptions that still lack it; None: all of the topic.
         states: state by subscription, for subscriptions that failed.
@@ -338,6 +336,7 @@ def read_message(item: Mapping[str, Any]) -> StoredMessage:
     except NewerVersion:
         raise
     except Unreadable as unreadable:
+        # maybe of a part alone: the error is to name the item
         raise Unreadable(key_text(item), unreadable.reason) from unreadable
     except (
         FairboxError,
@@ -389,6 +388,7 @@ def _read_message(item: Mapping[str, Any]) -> StoredMessage:
         id=sk,
     )
 
+    # the item has no delay: the key has the due time, and the id the time of the message
     if due is not None:
         message = replace(message, delay=max(0, due - time_of(sk)) / 1000)
 

@@ -51,6 +51,7 @@ class Change:
 
 def table_of(record: Mapping[str, Any]) -> str:
     """Return the name of the table whose stream a record came from; empty where it does not say."""
+    # arn:aws:dynamodb:REGION:ACCOUNT:table/NAME/stream/TIME
     _, _, rest = str(record.get("eventSourceARN", "")).partition(":table/")
     return rest.partition("/")[0]
 

@@ -41,8 +41,6 @@ class Tables:
 
     Args:
         client: boto3's DynamoDB client, or one that has its methods.
-        outbox: name of the outbox table.
-        deliveries: name of the deliveries table.
         batches: name of the batches table; None: messages with a batch item stay where they are.
         bodies: the store of bodies that do not fit an item; None: there is none.
         clock, rng: time and jitter; the machine's by default.

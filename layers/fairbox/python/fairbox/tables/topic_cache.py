@@ -75,6 +75,7 @@ class _Cache:
         with self._lock:
             by_name |= topics
             while len(by_name) > MAX_TOPICS:
+                # a dictionary keeps the order in which copies came
                 del by_name[next(iter(by_name))]
 
     def drop(self, name: str) -> None:
@@ -121,6 +122,7 @@ class DispatcherTopics:
     def refresh(self) -> None:
         """Compare the version row when the last time is over 1 s ago; drop old copies."""
         now = self._clock.now()
+        # a negative time: the clock was set back, so the row is read now
         if 0 <= now - self._checked <= DISPATCHER_COPY_SECONDS:
             return
 

@@ -115,6 +115,7 @@ class ChangesRow:
 
     def count(self, counter: str, topic: str) -> dict[str, Any]:
         """Return the update that counts a change of a topic (0.5 RRU to choose its slot)."""
+        # an old count only chooses a slot that others take too: readers see that one is missing
         return change_update(self._table, counter, topic, self.read(consistent=False))
 
 
@@ -135,6 +136,7 @@ def change_update(table: str, counter: str, topic: str, before: TopicChanges) ->
     return {
         "TableName": table,
         "Key": version_key(),
+        # operands are values before the update: the number is the total without this change
         "UpdateExpression": "SET #t = :t, "
         "#k = if_not_exists(#n, :none) + if_not_exists(#a, :none) ADD #c :one",
         "ExpressionAttributeNames": {

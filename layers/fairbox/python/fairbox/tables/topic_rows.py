@@ -192,6 +192,7 @@ def read_topics(items: Iterable[Mapping[str, Any]]) -> list[TopicState]:
         check_version(item)
         try:
             parts = item[SK]["S"].split("#")
+            # in the order of keys a topic comes before its subscriptions
             if len(parts) == 2:
                 topics[parts[1]] = (item, [])
             elif len(parts) == 4 and parts[1] in topics:
@@ -371,6 +372,7 @@ class TopicTable:
 
         def decide(there: TopicState | None) -> TopicState:
             if there is None:
+                # from time 0 on: ids may be older than the topic
                 return TopicState(topic, (Epoch(0, topic.shards, 0),))
 
             check_stays(there)
@@ -433,6 +435,7 @@ class TopicTable:
             TopicConflict: it changes too often.
         """
         now = milliseconds(self._calls.clock)
+        # one that is marked keeps its time: the wait of an earlier call goes on
         state = self.change(
             name, lambda there: there if there.deleting else replace(there, deleting=now)
         )
@@ -545,6 +548,7 @@ class TopicTable:
         fields = {f"#f{n}": name for n, name in enumerate([*item, *absent])}
 
         sets = ", ".join(f"#f{n} = :f{n}" for n in range(len(item)))
+        # the places of absent attributes follow those of the item's own
         removes = ", ".join(list(fields)[len(item) :])
 
         return {
@@ -557,6 +561,7 @@ class TopicTable:
 
     def _topic_stays(self, topic: str) -> dict[str, Any]:
         return {
+            # read before, it could go until the write, and leave the new row behind
             "ConditionCheck": {
                 "TableName": self._table,
                 "Key": topic_key(topic),

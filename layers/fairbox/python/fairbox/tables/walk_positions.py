@@ -89,6 +89,7 @@ class WalkPosition:
             subscriptions: all of the topic.
         """
         own = self.apart.get(name, NOWHERE)
+        # at or below both places: no walk begins before it
         return own.of(lane) >= key <= self.shared_by(subscriptions).of(lane)
 
 
