@@ -61,7 +61,9 @@ def _checked(outbox: Outbox, field: str, address: str) -> Subscription | str:
     scheme, colon, rest = address.partition(":")
     name = rest if scheme == "topic" else address
     try:
+        # no name of a topic has a colon
         if colon and scheme != "topic":
+            # an address may be longer than a topic's name, and has characters that no name may have
             digest = hashlib.sha256(address.encode()).hexdigest()[:16]
             subscription = Subscription(CALLBACK_PREFIX + digest, "callback", address)
             check_address(address, outbox.tables.calls.region)
@@ -95,6 +97,7 @@ def _topic(outbox: Outbox, field: str, target: Subscription | str | None) -> str
     except UnknownTopic:
         there = outbox.create_topic(Topic(target.topic, shards=1))
 
+    # an earlier call may have been cut off between the topic and its subscription
     if target.name not in there.subscription_names:
         try:
             outbox.add_subscription(target)

@@ -157,6 +157,7 @@ class BatchChanges(BatchPart):
         return self._settle("retry", item_ids)
 
     def _settle(self, verb: Verb, item_ids: Iterable[str], reason: str = "") -> AckResult:
+        # a list: after a refusal the ids are read a second time
         items = item_ids if isinstance(item_ids, str) else list(item_ids)
         try:
             return self._context.settlement.settle(verb, items, reason)
@@ -235,6 +236,7 @@ class OutboxAnnouncer:
         with contextlib.suppress(UnknownTopic):
             state = self._outbox.topic(COMPLETED_TOPIC)
             if root.message is not None and not state.pushed:
+                # without its body: topic, key and id decide where the message lies
                 message = Message(
                     topic=COMPLETED_TOPIC, body=b"", partition_key=root.batch, id=root.message
                 )

@@ -45,11 +45,7 @@ class CascadeReport:
 
 
 class BatchMaintenance(BatchPart):
-    """Maintains all batches of a table, for the functions.
-
-    Args:
-        batches: the `Batches` of the table.
-    """
+    """Maintains all batches of a table, for the functions."""
 
     def __init__(self, batches: BatchPart) -> None:
         context = batches._context  # noqa: SLF001 - a part over the same context
@@ -105,6 +101,7 @@ class BatchMaintenance(BatchPart):
         for record in records:
             body = record["dynamodb"]
             image = body.get("NewImage")
+            # an item was deleted: the erasure of a batch asks for nothing
             if image is None:
                 continue
 

@@ -34,6 +34,7 @@ class DeadLetterClaims:
     def receive(self, topic: TopicState, count: int, visibility: int) -> list[Received]:
         """Claim up to `count` dead letters of one shard, for so many milliseconds, oldest first."""
         failures: list[FairboxError] = []
+        # receivers that begin at one time do not all begin at the first shard
         for epoch, shard in self._rng.sample(topic.shards(), len(topic.shards())):
             letters = self._dead.walk(topic.topic.name, epoch, shard, page=count)
             taken = (self._take(letter.stored, visibility, failures) for letter in letters)

@@ -22,9 +22,7 @@ class Content:
     """New content of a message; a field that is None keeps its old value.
 
     Attributes:
-        body: the bytes.
         headers: all of them.
-        content_type: the media type.
     """
 
     body: bytes | None = None

@@ -27,6 +27,7 @@ def chooses(where: Callable[[DeadLetter], bool] | None, letter: DeadLetter) -> b
         InvalidInput: its answer is a coroutine, a generator or a class, which is always true.
     """
     answer: object = where is None or where(letter)
+    # or Python warns that nobody has awaited it
     if inspect.iscoroutine(answer):
         answer.close()
     if inspect.isawaitable(answer) or inspect.isgenerator(answer) or callable(answer):

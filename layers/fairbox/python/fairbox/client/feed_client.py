@@ -175,7 +175,9 @@ class FeedClient:
                 max_size=MAX_BYTES,
             ).__enter__()
         except (OSError, self._websockets.WebSocketException, Throttled, Unavailable) as error:
+            # the last two come from the caller's function, which asks for a token
             status = getattr(getattr(error, "response", None), "status_code", None)
+            # one refusal may be of a token that has just ended: only a second one in a row is told
             self._refused += status in _REFUSED
             if self._refused > 1:
                 text = f"HTTP {status} for two tokens: look at their key, end and this clock"

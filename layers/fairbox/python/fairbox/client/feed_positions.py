@@ -118,8 +118,6 @@ class FeedPositions:
 
     Args:
         topics: position by topic `feed/key`, 1 to 100 of them; None: begin.
-        clock: the time.
-        rng: jitter.
 
     Raises:
         InvalidInput: a topic is none, a position is no whole number from 0, or they are too many.
@@ -132,6 +130,7 @@ class FeedPositions:
             split_topic(name)
             if position is not None and not is_number(position):
                 raise InvalidInput("topics", f"None or a whole number from 0 for {name!r}")
+        # with the longest numbers: the request must fit when positions have grown, too
         longest = _sync(MAX_NUMBER, dict.fromkeys(topics, MAX_NUMBER))
         if not 1 <= len(topics) <= MAX_TOPICS or len(longest.encode()) > MAX_REQUEST:
             raise InvalidInput("topics", f"1 to {MAX_TOPICS}, which fit a request of 32 KB")
@@ -159,6 +158,7 @@ class FeedPositions:
     def closed(self) -> float:
         """Note that there is no socket; return the seconds to wait before the next is opened."""
         least, most = _BACKOFF
+        # ten doublings exceed the bound: after many more, no float would hold the number
         bound = min(most, least * 2 ** min(self._failures, 10))
         self._failures += 1
         return self._rng.uniform(0, bound)
@@ -208,6 +208,7 @@ class FeedPositions:
         if whole is not None and whole[0] != "reconnect":
             raise FeedRefused(*whole)
         if whole is not None:
+            # its connection has no row any more, and only a new one gets a row
             self._replace_at = self._clock.now()
         # the answer to an earlier request is late: its entries count, but it ends no wait
         current = whole is None and self._waiting is not None and frame.get("a") == self._waiting
@@ -218,6 +219,7 @@ class FeedPositions:
 
         updates = [self._refused(name, error) for name, error in errors.items()]
         updates += [self._taken(entry, "a" in frame, current) for entry in entries]
+        # at random: all clients of a topic see the same gap at the same time
         if self._waiting is None and any(topic.behind for topic in self._topics.values()):
             self._next = min(self._next, self._clock.now() + self._rng.uniform(*_SOON))
         return [update for update in updates if update is not None]
@@ -226,6 +228,7 @@ class FeedPositions:
         self._waiting = None
         self._unanswered = self._failures = 0
         self._next = self._clock.now() + self._rng.uniform(*_CHECK)
+        # the positions that a request gives are what it acknowledges
         for name, position in self._asked.items():
             self._topics[name].acknowledged = position or 0
 
@@ -249,15 +252,18 @@ class FeedPositions:
             topic.position = entry.after
         position, snapshot = topic.position, topic.kind == "snapshot"
         if position is None or topic.kind is None or (entry.after > position and not snapshot):
+            # behind a gap, or before the first answer: the greatest number makes the client ask
             topic.seen = max(topic.seen, entry.upto)
             return None
 
         new = [message for message in entry.messages if message.number > position]
+        # numbers without a message: they have expired, or newer ones have taken their place
         lost = max(0, entry.upto - position) - len(new)
         topic.position = max(position, entry.upto)
         if answer and entry.flag in ("more", "reset"):
             # a number past the position lets the client ask again soon
             topic.seen = entry.upto + 1
+        # a publisher that repeats a call may give one message two numbers, but not two ids
         messages = new if snapshot else [m for m in new if topic.remember(m.id)]
         if not (messages or lost or reset):
             return None

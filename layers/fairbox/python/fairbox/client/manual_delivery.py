@@ -52,6 +52,7 @@ class ManualDelivery(OutboxPart):
             MessagesNotWritten: some were not deleted after all retries; it names them.
         """
         wanted = list(dict.fromkeys(refs))
+        # a delete without a mark means delivered: the stream does all the rest
         left = self.tables.lanes.delete([message_key(r) for r in wanted])
         if left:
             keys = [{PK: k[PK], SK: k[SK]} for k in left]
@@ -122,6 +123,7 @@ class ManualDelivery(OutboxPart):
         bound = now - age_ms(older_than)
         overdue = 0
         shards: set[tuple[str, int, int]] = set()
+        # the messages of the others wait for consumers, not for visits
         pushed = {state.topic.name for state in self.tables.topics.all() if state.pushed}
         arguments = self.tables.lanes.scan_arguments
 

@@ -44,6 +44,7 @@ def ready(
         tables.lanes.walk("ready", state.topic.name, epoch, shard, page=page, **bounds)
         for epoch, shard in state.shards()
     ]
+    # each walk is in order, and reads its next page only when the merge comes to it
     return heapq.merge(*walks, key=lambda stored: stored.ref.id)
 
 

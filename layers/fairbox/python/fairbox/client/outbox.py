@@ -115,6 +115,7 @@ class Outbox(
     def over(cls, tables: Tables) -> Outbox:
         """Return an outbox over tables that are open already."""
         outbox = cls(tables.calls.client, table=tables.outbox, deliveries_table=tables.deliveries)
+        # anew: the constructor was not given the bodies, the batches and the clock of these tables
         outbox._open(OutboxContext(tables))
         return outbox
 

@@ -26,7 +26,6 @@ class OutboxContext:
     """Open tables, with the stores beside them.
 
     Args:
-        tables: the tables.
         doorbells: enqueues visits; None: there is no doorbell queue.
         deadline: seconds for a call that publishes; None: only those of its tries.
     """

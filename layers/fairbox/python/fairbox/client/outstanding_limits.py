@@ -22,10 +22,6 @@ class OutstandingLimits:
 
     Shard rows are counted from the stream, half a minute late. Between two reads, a process adds
     the messages that it admits itself; it sees those of other processes with the next read.
-
-    Args:
-        rows: counts the messages of shards.
-        clock: the time.
     """
 
     def __init__(self, rows: ShardRows, clock: Clock) -> None:
@@ -50,6 +46,7 @@ class OutstandingLimits:
             if count + new > limit:
                 raise TopicFull(name, count, limit)
             after[name] = at, count + new
+        # only now: a call that is refused for one topic counts for none
         self._counts |= after
 
     def _copy(self, state: TopicState) -> tuple[float, int]:

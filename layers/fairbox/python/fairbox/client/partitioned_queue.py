@@ -147,6 +147,7 @@ class PartitionedQueue:
             TopicConflict: it is a topic, but no partitioned queue's logical name.
         """
         count = logical_name(outbox.topic(name)).count
+        # partitions that a resize has removed stay until their consumers have emptied them
         parts = [state.topic.partition for state in outbox.topics()]
         found = cls(name, max([count, *(p.number + 1 for p in parts if p and p.queue == name)]))
         found._outbox = outbox
@@ -315,6 +316,7 @@ class PartitionedQueue:
         self, outbox: Outbox, *, partitions: Iterable[int] | None = None
     ) -> PartitionResults[None]:
         """Pause each partition: receives return nothing; in force when this returns, 2 s later."""
+        # one wait for all of them, not 2 s for each
         done = self.each(partial(outbox.pause_topic, wait=False), partitions=partitions)
         outbox.wait_until_in_force(*done.results)
         return done

@@ -71,6 +71,7 @@ def place_all(messages: Iterable[Message], context: OutboxContext) -> list[NewMe
         As `place`; TopicFull: a topic has no room for its messages.
     """
     placed = [place(message, context) for message in messages]
+    # of messages with one id only one is written
     counts = Counter(ref.topic for ref in dict.fromkeys(new.ref for new in placed))
     context.limits.admit((context.topics.get(name), n) for name, n in counts.items())
     return placed

@@ -38,7 +38,6 @@ class Purges:
     that was added once more after it had died, leave no mark; the shard's row takes their count.
 
     Args:
-        tables: the tables.
         same_holder: each is purged only while it is held by who held it when it was read.
     """
 
@@ -75,6 +74,7 @@ class Purges:
             if actions:
                 self._lanes.calls.transact(actions)
         except TransactionCancelled:
+            # one of them has changed, and nothing is written: now each by itself
             together = False
         done: list[Purged] = []
         for letter in letters:
@@ -100,11 +100,13 @@ class Purges:
                 (code, image), (removal, _) = cancelled.reasons[0], cancelled.reasons[1]
             else:
                 return "purged"
+            # the place of the mark is taken: others lack the message, or it was added again
             if code == _REFUSED and (there is None or there.any_dead):
                 there = self._burials.outstanding(image)
                 if there is not None and there.redriven > letter.redriven:
                     self._dead.remove(letter)  # written by who came late: it is back already
                     return "gone"
+            # the letter may be another since: died for one more, edited, redriven
             if _REFUSED in (code, removal):
                 again = self._dead.find(letter.ref)
                 if again is None or (self._same_holder and again.holder != letter.holder):
@@ -152,6 +154,7 @@ class Purges:
         found = self._rows.get_many([(topic, epoch, shard)])
         row = found[0] if found else ShardRow(topic, epoch, shard)
         after = replace(row, purged_dead=row.purged_dead + 1)
+        # the index lists a shard only while there is something to look for
         if (after.ready, after.later, after.recount) == (0, 0, None) and after.dead <= 0:
             after = replace(after, next_check=None, backoff=0)
         return {"Update": self._rows.change_action(after, row)}
@@ -168,4 +171,5 @@ def _together(letters: Sequence[DeadLetter]) -> Iterator[list[DeadLetter]]:
 
 def _size(letter: DeadLetter) -> int:
     states_bytes = _STATE_BYTES * (1 + len(letter.subscriptions))
+    # an offloaded body counts with its size, but lies elsewhere: no more than an item takes
     return min(_ITEM_BYTES, letter.stored.size if letter.stored else 0) + states_bytes

@@ -25,11 +25,7 @@ if TYPE_CHECKING:
 
 
 class QueueContext:
-    """An open outbox, with the use cases of a queue over its tables.
-
-    Args:
-        outbox: where messages are sent to.
-    """
+    """An open outbox, with the use cases of a queue over its tables."""
 
     def __init__(self, outbox: Outbox) -> None:
         self.outbox = outbox
@@ -89,6 +85,7 @@ class QueueContext:
         soon = [place for place in due if place[3] < bound]
         for (topic, epoch), checks in checks_of(soon).items():
             for shard in checks:
+                # this process's copy still has the later time
                 self.hints.forget((topic, epoch, shard))
             self.tables.hints.lower_checks(topic, epoch, checks)
 

@@ -137,9 +137,11 @@ class QueueOperations(QueuePart):
         raise Unavailable("update_item", "the message is being changed by others")
 
     def _wait(self, stored: StoredMessage, due: int, wait: int) -> bool:
+        # it may be received as it is: at most, receives have passed it
         if stored.claimed_until(self._context.now) is None and not wait:
             return True
         count = 0 if stored.claim is None else stored.claim.count
+        # without a token: nobody holds it, and its receives still count
         after = replace(stored, claim=Claim(count, due))
         return self._context.tables.claims.save(after, stored) == "saved"
 
@@ -148,6 +150,7 @@ class QueueOperations(QueuePart):
         shard = ref.topic, ref.epoch, ref.shard
         if ref.due is None:
             self._context.hints.forget(shard)
+            # receives begin behind it: without a segment only the scan of each minute would find it
             self._context.tables.hints.come_back(shard, [segment_of(ref, due)])
         else:
             self._context.announce([(*shard, due)])

@@ -208,6 +208,7 @@ def _pruned(widths: tuple[Epoch, ...], states: Sequence[TopicState], now: int) -
         end = kept[1].since
         ordered = (s for s in states if s.topic.ordering == "key")
         holding = any(epoch.since < end for state in ordered for epoch in state.epochs)
+        # late messages of a width may come as long as an epoch takes them
         if holding or end + CLOSE_AFTER_MS + REMOVE_AFTER_MS > now:
             break
         kept.pop(0)

@@ -102,6 +102,7 @@ class MessageReads(OutboxPart):
         for stored in self.stored("later", topic):
             if limit is not None and given >= limit:
                 return
+            # one that is due lies in the same lane until it is delivered
             if (stored.ref.due or 0) > now:
                 given += 1
                 yield self.fetch(stored).message

@@ -40,7 +40,6 @@ class MessageReceives:
     """Reads the receives of messages; each row of an ordered topic's shard is read once.
 
     Args:
-        tables: the tables.
         topics: this process's copies of topics.
         now: the time for which it is said, in milliseconds since 1970 UTC.
     """

@@ -25,11 +25,7 @@ _REFUSED: Final = "ConditionalCheckFailed"
 
 
 class Redrives:
-    """Puts dead letters back into their own lanes.
-
-    Args:
-        tables: the tables.
-    """
+    """Puts dead letters back into their own lanes."""
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
@@ -64,11 +60,13 @@ class Redrives:
             if reasons is None:
                 return "inserted" if there is None else "merged"
             (code, image), (removal, _) = reasons[0], reasons[1]
+            # its old place is taken: others lack the message, or it was added again
             if code == _REFUSED:
                 there = self._burials.outstanding(image)
                 if there is not None and there.redriven > letter.redriven:
                     self._dead.remove(letter)  # written by who came late: it is back already
                     return "gone"
+            # the letter may be another since: died for one more, edited, redriven
             if _REFUSED in (code, removal):
                 again = self._dead.find(letter.ref)
                 if again is None:
@@ -103,6 +101,7 @@ class Redrives:
             return {"Put": put | {"ReturnValuesOnConditionCheckFailure": "ALL_OLD"}}
         pending = None if there.pending is None else there.pending | (letter.pending or frozenset())
         alive = {name: state for name, state in there.states.items() if not state.dead}
+        # a new life: writers that have read either one before are refused
         times = max(there.redriven, letter.redriven) + 1
         after = replace(there, pending=pending, states=alive, redriven=times)
         return {"Update": message_states.update(self._lanes.table, after, there)}

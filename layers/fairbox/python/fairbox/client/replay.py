@@ -101,6 +101,7 @@ class MessageReplay(OutboxPart):
             # an earlier call has written this step
             if refused.position is not None:
                 return ReplayStep(refused.position)
+            # the whole step was refused: it is written without these
             outstanding += refused.outstanding
             for ref in refused.outstanding:
                 del left[ref]
@@ -125,6 +126,7 @@ class MessageReplay(OutboxPart):
             marked = row.done & ids
             if not marked:
                 continue
+            # first: once the row does not name it, nobody would know that a leftover is done
             self.tables.lanes.delete([message_key(MessageRef(*shard, i)) for i in sorted(marked)])
 
             unmarked = partial(KeyClaims.unmarked, message_ids=marked)

@@ -99,6 +99,7 @@ class RowImport:
             except InvalidInput as error:
                 left.append((text_of(key), str(error)))
 
+        # by time and name: keys, being dictionaries, do not compare
         rows.sort(key=lambda row: row[:2])
         for tried, (_, name, key) in enumerate(rows[:limit], 1):
             try:

@@ -91,6 +91,7 @@ class SettlementByRef:
         if row is None:
             return tables.claims.save(after[0], stored) == "saved"
         shard, changed = (ref.topic, ref.epoch, ref.shard), row.change(entry, after[1])
+        # whatever comes of the write, this process's copy of the row is out of date
         self._context.ordered.rows.forget(shard)
         if after[0] == stored:
             return tables.key_claims.write(shard, changed, row.version) is None
@@ -103,6 +104,7 @@ def given_back(stored: StoredMessage, entry: KeyClaim, now: int, *, reset: bool 
     """Release a message at a time (ms), or end its wait; with `reset` no receive counts."""
     claim, ref = stored.claim, stored.ref
     if claim is not None and (reset or claim.until > now):
+        # the receive of a holder is taken back; one that only waits has failed, which counts
         count = 0 if reset else claim.count - bool(claim.token)
         stored = replace(stored, claim=Claim(count, now))
     return stored, entry.forget(ref.id, now) if reset else entry.release(ref.id, now)

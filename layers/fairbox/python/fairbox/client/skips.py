@@ -202,6 +202,7 @@ class MessageSkips(OutboxPart):
     def _outstanding(self, ref: MessageRef, subscription: str) -> StoredMessage:
         item = self.tables.lanes.get(ref)
         stored = None if item is None else read_message(item)
+        # marked, and skipped for this one: an earlier call was cut off before the delete
         if stored is not None and (stored.gone is None or subscription in stored.skipped):
             return stored
         letter = self.tables.dead.find(ref)

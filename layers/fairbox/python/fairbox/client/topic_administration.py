@@ -138,6 +138,7 @@ class TopicAdministration(OutboxPart):
         topics: dict[str, TopicState] = {}
         for subscription in subscriptions:
             before = self.tables.topics.add_subscription(subscription)
+            # as it was before the first of its new ones
             topics.setdefault(subscription.topic, before)
         self.wait_until_in_force(*topics)
 
