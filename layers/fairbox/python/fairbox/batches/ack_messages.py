@@ -32,6 +32,7 @@ def pack(ids: Iterable[str]) -> list[str]:
 
     for text in dict.fromkeys(ids):
         took = len(json.dumps(text)) + 1  # escaped to ASCII: characters are bytes
+        # the first text has no comma before it
         if _FRAME_BYTES + took - 1 > MAX_BYTES:
             raise InvalidInput("ids", f"texts of at most {MAX_BYTES} bytes")
         if page and size + took - 1 > MAX_BYTES:

@@ -134,6 +134,7 @@ class Additions:
 
         new = Child(item.batch, item.group, item.index, batch)
         there = self._store.child(item)
+        # a repeated call finds the record that it has written itself
         if there is not None and there.expires is None and there.child != batch:
             raise ParentItemTaken(parent_item, there.child)
         return Change(new, there)
@@ -171,6 +172,7 @@ class Additions:
                 # answered before the check of the root, which may have been sealed since
                 return groups_of(request)
             _check_open(root)
+            # a request that is there has taken its groups already
             if request is None and root.next_group + wanted.groups > MAX_GROUPS:
                 raise InvalidInput("count", f"at most {MAX_GROUPS} groups in a batch")
 
@@ -187,6 +189,7 @@ class Additions:
         new, nodes = self._grown(root, wanted)
         done = replace(wanted, done=True)
         new = replace(new, next_group=root.next_group + wanted.groups)
+        # they name no request: in one transaction with the root, they count at once
         leaves = [Change(leaf) for leaf in self._leaves(wanted, 0, wanted.groups, None)]
         changes = [Change(new, root), Change(done), *leaves, *nodes]
         return done if self._store.write(changes) is None else None
@@ -203,6 +206,7 @@ class Additions:
 
     def reserve(self, root: Root, wanted: Request) -> Request | None:
         """Take ordinals for an add that is too large for one transaction."""
+        # on the root's version: no two adds take the same groups
         request = replace(wanted, first=root.next_group)
         new = replace(root, next_group=root.next_group + wanted.groups, version=root.version + 1)
         return request if self._store.write([Change(new, root), Change(request)]) is None else None
@@ -213,6 +217,7 @@ class Additions:
             end = min(start + CHUNK, request.groups)
             leaves = self._leaves(request, start, end, request.digest)
             puts = [Change(leaf, plain=True) for leaf in leaves]
+            # an ended batch deletes its requests first: leaves written later would stay for ever
             if self._store.write([StillWriting(request), *puts]) is not None:
                 return False
         return True

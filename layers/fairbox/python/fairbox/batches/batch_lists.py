@@ -46,12 +46,14 @@ class BatchLists:
 
     def _page(self, batches: Sequence[str], state: State, limit: int | None) -> Iterator[Batch]:
         roots = sorted(self._store.roots(batches), key=lambda root: (root.opened, root.batch))
+        # the index lags behind: a batch may have left the state
         found = [Batch.of(root) for root in roots if root.state == state]
         yield from found[:limit]
 
     def listed_page(self, state: State, after: str | None, limit: int) -> Page[Batch]:
         """Return at most `limit` batches in a state; fewer where some have just left it."""
         place = None if after is None else parse_place(after)
+        # one more than asked for: it tells whether there is a next page
         places = list(islice(self._store.places(state, after=place, page=limit + 1), limit + 1))
         more = len(places) > limit
         places = places[:limit]

@@ -25,9 +25,7 @@ class Context:
     """The parts of a deployment that every use case needs.
 
     Attributes:
-        store: the batches table.
         announcer: makes messages part of a transaction.
-        clock, rng: time and chance.
         ids: makes ids of batches and messages.
     """
 

@@ -134,6 +134,7 @@ class Cascade:
         """
         for _ in self._context.tries(tries):
             node, leaves = self.read_node(key, children)
+            # it was erased with its batch
             if node is None:
                 return False
             new = node.without(leaves, hour_of(self._context.clock.now()))

@@ -174,6 +174,7 @@ class Cleanup:
         """Complete a batch that waited for retries until now."""
         due = (root.retry_until or 0) <= self._hour
         ended = due and (dry_run or self._cascade.complete_waiting(root))
+        # from the next hour: a batch that has just ended is not erased yet
         return OrphanCheck(root.batch, "ended" if ended else "kept", self._hour + 1)
 
     def _idle(
@@ -247,6 +248,7 @@ class Cleanup:
         # no later than when it would be an orphan, should nothing happen any more
         now = self._hour
         next_check = max(now + 1, min(max(active, now) + hours, active + limit))
+        # if the write is refused, the root has changed: it stays due, and is checked again
         if next_check != root.next_check:
             self._store.write(
                 [Change(replace(root, next_check=next_check, version=root.version + 1), root)]
@@ -257,6 +259,7 @@ class Cleanup:
         leaf = self._store.leaves([key]).get(key)
         if leaf is not None and leaf.hour < self._hour:
             new = replace(leaf, hour=self._hour, version=leaf.version + 1)
+            # whoever is faster has noted the hour in the same write
             self._store.write([Change(new, leaf)])
 
 

@@ -92,6 +92,7 @@ class CoalescedAcks:
             found.dropped += gone
 
         for key, leaf in divided.leaves.items():
+            # indexes behind the group's last one are among the unknown ids
             hit = page[key] & ones(0, leaf.size)
             if self._clock.now() >= deadline:
                 found.left += item_texts(key, hit)

@@ -114,6 +114,7 @@ class ItemPages:
             for key in keys:
                 base = first_group(key.node)
                 node = nodes.get(key)
+                # its first groups belong to an add that does not count yet
                 if node is None:
                     continue
 

@@ -119,6 +119,7 @@ class Settlement:
                     outcome.emptied.append(key)
                 return
 
+            # a transaction shows only items of refused actions: the leaf may be none of them
             there = refusal.records[0] if len(changes) == 1 else None
             again = there if isinstance(there, Leaf) else self._store.leaves([key]).get(key)
             if again is None:

@@ -75,6 +75,7 @@ class Lifecycle:
         for _ in self._context.tries():
             root = known_root(self._store, batch)
             if root.state == "cancelled":
+                # an earlier call may have been cut off behind its write
                 self._cascade.after_end(root, "")
                 self.fence(batch)
                 return Batch.of(root)
@@ -116,6 +117,7 @@ class Lifecycle:
         for _ in self._context.tries(TRIES):
             root = self._store.root(batch)
             topic = None if root is None else root.callbacks.on_death
+            # a batch that completes tells it in the same transaction
             if root is None or topic is None or root.ended or root.death_told:
                 return True
 
@@ -222,6 +224,7 @@ class Lifecycle:
             root,
             cursor=root.next_group,
             next_check=None,
+            # until then a late ack learns how the batch ended
             expires=int(self._context.clock.now()) + TOMBSTONE_SECONDS,
             version=root.version + 1,
         )

@@ -45,12 +45,7 @@ class Moved:
 
 
 class MessageItems:
-    """Moves messages with their items. The batches' stream clears emptied groups upwards.
-
-    Args:
-        store: the batches table.
-        clock, rng: time and chance.
-    """
+    """Moves messages with their items. The batches' stream clears emptied groups upwards."""
 
     def __init__(self, store: BatchTable, clock: Clock, rng: Random) -> None:
         self._context = Context(store, _Silent(), clock, rng, IdGenerator(clock))
@@ -109,6 +104,7 @@ class MessageItems:
         key, hit = LeafKey(named.batch, named.group), 1 << named.index
         try:
             leaf = self._settlement.issued({key: hit}).get(key)
+            # a leaf that went with a complete batch is left out, and no error
             if leaf is None:
                 return "ended", []
             _, changes = self._settlement.changes(verb, leaf, hit, reason)

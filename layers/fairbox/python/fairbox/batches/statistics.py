@@ -61,6 +61,7 @@ class Statistics:
         read from its root once a process (1 RRU), because it never changes.
         """
         ids = set(self._alive())
+        # without those of batches that have ended since: the copy grows no further
         self._opened = {batch: at for batch, at in self._opened.items() if batch in ids}
         for roots in self._roots(sorted(ids - self._opened.keys())):
             self._opened |= {root.batch: root.opened for root in roots}
@@ -110,6 +111,7 @@ class Statistics:
             return True
 
         groups = unfinished_groups(root, nodes)
+        # at random: activity anywhere shows early
         self._context.rng.shuffle(groups)
         start, many = 0, _FIRST_LEAVES
         while start < len(groups):
