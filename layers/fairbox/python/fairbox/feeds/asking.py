@@ -163,6 +163,7 @@ class Asking:
             for topic in new
         }
         self._leases.take(leases)
+        # its row last: a connection must not follow a topic that nobody sends to its shard
         if not self._connections.join(connection_id, new, MAX_TOPICS):
             raise ConnectionGone
 
@@ -202,6 +203,7 @@ class Asking:
         if feed.kind == "snapshot":
             bundles = iter([head] if head.last > after else [])
         else:
+            # what has left the ring is not answered, even while DynamoDB still has it
             since = max(after, head.last - feed.size) if feed.kind == "ring" else after
             # messages of a topic are of a size: so much of the log as an answer takes
             page = ANSWER_BYTES // (sum(map(sent_bytes, head.messages)) or ANSWER_BYTES) + 1
@@ -266,6 +268,7 @@ def _fill(readings: Sequence[_Reading], request: int) -> _Reading | None:
     """
     used = sum(len(reading.entry.topic.encode()) + _AROUND_ENTRY for reading in readings)
     waiting = deque(readings)
+    # a client counts its requests up: the next one begins with another topic
     waiting.rotate(-request)
     empty = True
 

@@ -63,6 +63,7 @@ def text_of(message_id: str, body: bytes, content_type: str) -> str:
 def _nesting(text: str) -> int:
     """Return how deep arrays and objects are nested."""
     deepest = depth = 0
+    # brackets inside of texts do not nest
     for bracket in _BRACKET.findall(_STRING.sub("", text)):
         depth += 1 if bracket in "[{" else -1
         deepest = max(deepest, depth)

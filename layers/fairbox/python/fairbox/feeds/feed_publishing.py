@@ -29,11 +29,6 @@ class Publishing:
         A bundle of a ring or a private topic costs 2 WRU a KB and 1 RRU; the messages of a
         snapshot, of which the last one stays, 1 WRU together.
 
-        Args:
-            feed: the topic's feed.
-            topic: `feed/key`.
-            texts: of the messages.
-
         Raises:
             FeedFull: the private topic is full.
             Throttled, Unavailable: the next bundle may be published, or may not.
@@ -70,11 +65,13 @@ class Publishing:
 
             if feed.kind == "private":
                 state = self._with_room(feed, topic, state)
+            # before the head is replaced: a writer that stops behind this leaves no hole
             if state.head.messages:
                 self._topics.file(topic, state.head, feed.keep)
             mine = state.head.follower(texts, now)
             if self._topics.replace(topic, mine, state.head):
                 return replace(state, head=mine)
+            # the head is another writer's now
             state = None
         raise Throttled(f"publishing to {topic!r}")
 

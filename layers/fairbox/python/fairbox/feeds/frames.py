@@ -57,6 +57,7 @@ def _joined(bundles: Iterator[Bundle]) -> Iterator[Bundle]:
     for bundle in bundles:
         messages = whole.messages + bundle.messages
         fits = len(messages) <= BUNDLE_MESSAGES and sum(map(sent_bytes, messages)) <= BUNDLE_BYTES
+        # across a gap they stay apart: clients take an entry only if it follows their position
         if fits and bundle.first == whole.last + 1:
             whole = replace(whole, last=bundle.last, messages=messages)
         else:

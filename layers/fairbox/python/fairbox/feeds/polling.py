@@ -40,10 +40,6 @@ class Polling:
     """Answers polls.
 
     Args:
-        keys: of tokens.
-        asking: answers the requests.
-        polls: the held polls.
-        clock: the time.
         most: maximum number of polls held at a time, 0 to 200: the row has about 50 bytes of each.
     """
 
@@ -95,6 +91,7 @@ class Polling:
         if end == now:
             return Reply(204)
 
+        # with its end: behind that, others may take its place, even if nobody releases it
         poll = f"{end:.0f} {id_}"
         if not self._polls.hold(poll, self._most):
             return Reply(204, headers={"Retry-After": str(MAX_WAIT)})

@@ -46,7 +46,6 @@ class Posting:
     """Posts frames to clients: each that is there and takes them gets one a cycle.
 
     Args:
-        sockets: of the clients.
         clock, rng: time; the order of clients in a cycle.
         rate: posts a second.
         run: makes up to `POSTS` posts at a time.
@@ -88,6 +87,7 @@ class Posting:
                     waiting[id_].popleft()
                 else:
                     (sent.failed if posted == "failed" else sent.gone).append(id_)
+                    # the frames behind one that it lacks would not follow its position
                     waiting[id_].clear()
 
             waiting = {id_: its for id_, its in waiting.items() if its}
@@ -104,6 +104,7 @@ class Posting:
         posted: dict[str, Posted] = {}
 
         def post(place: int, id_: str) -> None:
+            # evenly: the quota of API Gateway is for each second
             turn = began + place / self._rate
             if turn < deadline:
                 self._wait(turn)

@@ -101,6 +101,7 @@ class Pushing:
             late = self._clock.now() - doorbell.rung > LATE_SECONDS
             for one in decode(doorbell):
                 if late and one.to is None and one.bundle is not None:
+                    # the first one: the delay is told by the oldest
                     shed.setdefault(one.topic, one.bundle)
                 else:
                     news.append(one)
@@ -111,6 +112,7 @@ class Pushing:
         frames = self._frames(shard, news, bundles) if bundles else {}
         sent = self._posting.send(frames, deadline)
 
+        # put out for an outage that is not theirs, all of them would connect anew at once
         outage = len(frames) >= OUTAGE and 2 * len(sent.failed) > len(frames)
         if outage and max(one.tries for one in rung) < OUTAGE_TRIES:
             failed = f"{len(sent.failed)} of {len(frames)} posts failed"
@@ -138,6 +140,7 @@ class Pushing:
         newest: dict[str, bool] = {}
         for one in news:
             if one.bundle is None:
+                # none is private: `ring_again` rings for no such topic
                 newest[one.topic] = False
             else:
                 bundles[one.topic][one.bundle.first] = one.bundle

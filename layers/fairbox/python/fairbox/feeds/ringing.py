@@ -68,6 +68,7 @@ def decode(doorbell: Doorbell) -> Iterator[News]:
     try:
         parts = list(json.loads(doorbell.text))
     except (ValueError, TypeError, RecursionError):
+        # which is logged below, as news that cannot be read
         parts = [doorbell.text]
 
     for part in parts:
@@ -88,7 +89,6 @@ class Ringing:
     them. It is for one audience shard, whose number is its group.
 
     Args:
-        leases: of topics.
         client: boto3's client of SQS.
         queue_url: a FIFO queue.
         run: makes independent reads.

@@ -103,12 +103,14 @@ def check_token(keys: TokenKeys, token: str, now: float) -> Claims | None:
 
     try:
         id_ = jwt.get_unverified_header(token).get("kid")
+        # from a header that is not verified: it only names the key that verifies the rest
         key = keys.find(id_) if isinstance(id_, str) else None
         if key is None:
             return None
         # the time is compared below, with this process's clock
         options: Options = {"require": ["exp", "sub", "allow"], "verify_exp": False}
         payload = jwt.decode(token, key, algorithms=[_ALGORITHM], options=options)
+        # bounded above too: whoever has the key could make tokens for years
         if not now < payload["exp"] <= now + MAX_TTL + _SKEW:
             return None
         return Claims(payload["sub"], tuple(payload["allow"]))
