@@ -116,6 +116,7 @@ class Inbox:
             "ConditionExpression": "attribute_not_exists(#key) OR #expires <= :now",
             "ExpressionAttributeNames": {"#key": self._partition_key, "#expires": self._expires},
             "ExpressionAttributeValues": {":now": {"N": str(now)}},
+            # by the old item `already_processed` knows which action was refused
             "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
         }
         return [{"Put": put}]
@@ -170,6 +171,7 @@ class Inbox:
                 answer = self._handle_one(event, process)
                 continue
             answer = {"batchItemFailures": []}
+            # a later record of its group must not overtake the one that failed
             if event.group in stopped or not self._succeeds(event, process):
                 failures.append(event.record_id)
                 if event.group is not None:
@@ -180,6 +182,7 @@ class Inbox:
 
     def _handle_one(self, event: Event, process: Callable[[Event], object]) -> dict[str, Any]:
         if event.source == "http" and isinstance(event.content, InvalidInput):
+            # not raised: that would be a 5xx, which senders take for an outage
             logger.warning("a request is no message", extra={"reason": str(event.content)})
             return {"statusCode": 401 if event.content.field == SIGNATURE else 400}
         self._process(event, process)
@@ -189,6 +192,7 @@ class Inbox:
         try:
             self._process(event, process)
         except Exception:
+            # whatever it is, the other records of the batch go on
             logger.exception("a record was not processed", extra={"record": event.record_id})
             return False
         return True
@@ -224,6 +228,7 @@ class Inbox:
             message_id = ref_of(event).id
         else:
             message_id = parse_id(event, field="event")
+        # with a prefix: the table may have other items of the consumer
         key = {self._partition_key: {"S": f"inbox#{self._subscription}#{message_id}"}}
         return key if self._sort_key is None else {**key, self._sort_key: {"S": _SORT_KEY}}
 
@@ -232,6 +237,7 @@ def _reasons(error: BaseException) -> list[tuple[str, Mapping[str, Any]]]:
     """Return code and old item of each action of a cancelled transaction."""
     if isinstance(error, TransactionCancelled):
         return error.reasons
+    # of botocore's error, known by its attribute: the package imports no SDK
     response: Any = getattr(error, "response", None) or {}
     reasons = response.get("CancellationReasons", [])
     return [(reason.get("Code", ""), reason.get("Item", {})) for reason in reasons]

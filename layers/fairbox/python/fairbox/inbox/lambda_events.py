@@ -76,6 +76,7 @@ class Event:
         if bodies is None:
             raise NotConfigured(f"bodies: the body lies at {uri}")
         root = f"s3://{bodies.bucket}/"
+        # the envelope may name any object: only bodies of this bucket are read
         if not uri.startswith(root):
             raise InvalidInput("ce.dataref", f"an object of bucket {bodies.bucket}")
         return bodies.get(bodies.bucket, uri.removeprefix(root))

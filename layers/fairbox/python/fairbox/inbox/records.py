@@ -63,6 +63,7 @@ def ref_of(event: CloudEvent) -> MessageRef:
 
 
 def _record(record: Any) -> Event:
+    # SNS begins it with a capital letter
     source = record.get("eventSource", record.get("EventSource")) if _is_map(record) else None
     if source == "aws:sqs":
         return Event(
@@ -144,6 +145,7 @@ def _content(event: CloudEvent) -> Content:
 
 def _request(event: Mapping[str, Any], keys: Sequence[bytes], now: float) -> Content:
     headers = {str(name).lower(): str(value) for name, value in event["headers"].items()}
+    # of a request without a body it is null
     text = event["body"] or ""
     body = _decoded(text, "body") if event.get("isBase64Encoded") else text.encode()
     message_id = check_signature(headers, body, keys, now)
