@@ -69,6 +69,7 @@ class CloudEvent:
                 )
             _check(name, value)
 
+        # a frozen class would still share a mapping that its caller can change
         object.__setattr__(self, "extensions", MappingProxyType(dict(self.extensions)))
 
     @property
@@ -107,6 +108,7 @@ class CloudEvent:
             if (value := getattr(self, name)) is not None:
                 headers[f"ce-{name}"] = value
         for name, value in self.extensions.items():
+            # the message has a field of its own for each of ours
             if name not in attributes.OURS:
                 # tracers look for their headers under names without a prefix
                 headers[name if name in attributes.TRACING else f"ce-{name}"] = value
@@ -116,6 +118,7 @@ class CloudEvent:
             body=self.data,
             content_type=self.datacontenttype or "application/octet-stream",
             partition_key=self.partitionkey,
+            # an attribute counts more than a transport header of its name
             headers=self._transport_headers() | headers,
             dedup_key=self.dedup_key,
             fairness_key=given if fairness_key is None else fairness_key,
@@ -145,4 +148,5 @@ def _check(name: str, value: object) -> None:
 
 
 def _shown(name: str) -> str:
+    # anybody may have sent it: an error shows it escaped, and cut
     return ascii(name)[1:-1][:80]

@@ -96,6 +96,7 @@ def parse_binary(headers: Mapping[str, str], body: bytes) -> CloudEvent:
             media_type = value.strip() or None
         elif lower.startswith("ce-"):
             name = lower[3:]
+            # headers that differ in case only are the same one
             if name in found:
                 raise InvalidInput(f"ce.{_shown(name)}", "one header")
             if name == "datacontenttype":
@@ -107,6 +108,7 @@ def parse_binary(headers: Mapping[str, str], body: bytes) -> CloudEvent:
 
 def _decode_header(name: str, value: str) -> str:
     value = value.strip(" \t")
+    # by the HTTP binding quotes are decoded first, then percent signs
     if (quoted := _QUOTED.fullmatch(value)) is not None:
         value = re.sub(r"\\(.)", r"\1", quoted[1])
     try:
@@ -182,6 +184,7 @@ def _object(text: str, at: int, field: str) -> tuple[dict[str, _Member], int]:
 
         start = _skip(text, before)
         inner = f"{field}.{_shown(name)}"
+        # parsers keep the first or the last one: two receivers could see two events
         if name in members:
             raise InvalidInput(inner, "one member of this name")
         value, end = _value(text, start, inner)
@@ -207,6 +210,7 @@ def _value(text: str, at: int, field: str) -> tuple[Any, int]:
 def _event(members: dict[str, _Member], field: str, *, exact: bool) -> CloudEvent:
     values: dict[str, str] = {}
     for name, member in members.items():
+        # an attribute that is null is absent
         if name in ("data", "data_base64") or member.value is None:
             continue
         values[name] = _attribute(name, member, field)
@@ -221,6 +225,7 @@ def _attribute(name: str, member: _Member, field: str) -> str:
     value = member.value
     if isinstance(value, bool) and name not in _FIELDS:
         return "true" if value else "false"
+    # numbers are read as texts too: only the quotes tell them apart
     if isinstance(value, str) and member.text.startswith('"'):
         return value
     if isinstance(value, str) and name not in _FIELDS and _is_integer(member.text):
@@ -249,6 +254,7 @@ def _data(members: dict[str, _Member], media_type: str | None, field: str, *, ex
     if attributes.is_json(media_type or ""):
         # as it was written: JSON that is read and written again may have other numbers
         return (data.spaced if exact else data.text).encode()
+    # null is a value of JSON, and no data of another type
     if data.value is None:
         return b""
     if attributes.charset(media_type or "") not in ("utf-8", "us-ascii"):

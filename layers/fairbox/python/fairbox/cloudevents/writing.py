@@ -58,6 +58,7 @@ def split_headers(message: Message) -> tuple[dict[str, str], dict[str, str]]:
             given[name] = value
         else:
             rest[header] = value
+            # `ce-type` counts more, in whichever order they come
             if legal and lower == "type":
                 weak["type"] = value
 
@@ -123,6 +124,7 @@ def envelope(stored: StoredMessage, *, uri: str | None = None) -> bytes:
     head = json.dumps(members, ensure_ascii=False, separators=(",", ":")).encode()
     away = uri is not None or claim_check(stored) is not None
     data = b"" if away else _data_member(stored.message)
+    # joined by hand: a body that is parsed and written again would have other bytes
     return head[:-1] + data + b"}"
 
 
@@ -166,6 +168,7 @@ def binary_headers(stored: StoredMessage, *, uri: str | None = None) -> dict[str
     headers = {
         f"ce-{name}": encode_header(value)
         for name, value in attributes_of(stored, uri=uri).items()
+        # header `content-type` has it
         if name != "datacontenttype"
     }
     return {"content-type": content_type(stored.message)} | headers
