@@ -170,6 +170,7 @@ def _known_item(record: Record | Metadata) -> Item:
         case Node():
             return (
                 node_key(record.batch, record.node)
+                # as long as its highest bit: a node of few groups is a small item
                 | _packed(record.bits, record.bits.bit_length())
                 | _numbers(
                     {

@@ -62,6 +62,7 @@ class FeedRows:
         if copy is not None and now < copy[1]:
             return copy[0]
 
+        # a feed that is missing is not remembered: it may be created at any time
         feed = self.load(name)
         self._feeds[name] = feed, now + COPY_SECONDS
         return feed

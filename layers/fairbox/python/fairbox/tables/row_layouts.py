@@ -205,6 +205,7 @@ class RowLayout:
         with suppress(InvalidInput, KeyError):
             return parse_id(_plain(row[self.id]))
 
+        # an id of the future is refused, or its message is taken for young until then
         latest = now * 1_000_000
         ms, rest = divmod(max(0, min(self.created_ns(row) or latest, latest)), 1_000_000)
         # RFC 9562, 6.2, method 3: the first random bits are the fraction of the millisecond

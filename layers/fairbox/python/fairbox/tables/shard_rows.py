@@ -132,6 +132,7 @@ class ShardRow:
 
 def bucket(topic: str, epoch: int, shard: int) -> str:
     """Return the bucket of the index that a shard row lies in while it has a next check."""
+    # not `hash`, whose results differ from process to process
     return BUCKETS[zlib.crc32(f"{topic}#{epoch}#{shard}".encode()) % len(BUCKETS)]
 
 
@@ -248,6 +249,7 @@ class ShardRows:
         changed = {n: v for n, v in new.items() if old.get(n) != v}
         removed = [n for n in old if n not in new]
 
+        # no counts are compared: whoever changes one changes a sequence number or the recount too
         conditions, values = [], {}
         expression_names = {}
         for n, name in enumerate(_WATCHED):

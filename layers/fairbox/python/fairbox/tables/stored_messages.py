@@ -200,6 +200,7 @@ class StoredMessage:
 
     def lacking(self, subscriptions: frozenset[str]) -> frozenset[str]:
         """Return which of the topic's subscriptions still lack the message and are not dead."""
+        # a subscription that was removed meanwhile lacks nothing
         open_ = subscriptions if self.pending is None else self.pending & subscriptions
         return frozenset(s for s in open_ if not self.state(s).dead)
 
@@ -360,6 +361,7 @@ def _read_message(item: Mapping[str, Any]) -> StoredMessage:
     if lane == "later":
         due_text, _, sk = sk.partition("#")
         due = int(due_text)
+    # a dead letter, in whose key the due time is not
     elif DUE in item:
         due = int(item[DUE]["N"])
 

@@ -334,6 +334,7 @@ class TopicTable:
         seen = 0
         for page in self._rows(topics_behind(name)):
             items += page
+            # a page may begin among the subscriptions of the last topic, which is not counted again
             seen += len(read_topics(page))
             if seen > limit:  # all rows of the last one that is wanted were read
                 break
@@ -614,6 +615,7 @@ def check_subscriptions(there: TopicState, more: Iterable[str]) -> None:
     if there.topic.message_retention is not None:
         detail = "create the topic again without it first"
         raise TopicConflict(there.topic.name, _ONLY_PULLED + detail)
+    # one that is replaced takes no further place
     if len(there.subscription_names.union(more)) > MAX_SUBSCRIPTIONS:
         raise TopicConflict(there.topic.name, f"{MAX_SUBSCRIPTIONS} subscriptions at most")
 
