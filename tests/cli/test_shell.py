@@ -70,6 +70,20 @@ def test_what_is_still_held_at_the_end_is_given_back(jobs: Cli) -> None:
     assert (again["ref"], again["receive_count"]) == (refs[1], 1)
 
 
+def test_verbs_have_every_client_that_they_have_outside(jobs: Cli) -> None:
+    run = jobs.ok("shell", stdin="doctor --check sweep\n")
+    assert run.out == jobs.ok("doctor", "--check", "sweep").out
+
+
+def test_a_line_may_name_no_other_dynamodb_than_the_shell_s(jobs: Cli) -> None:
+    own, other = "http://127.0.0.1:8000", "http://127.0.0.1:8001"
+    lines = f"topic list --endpoint-url {own}\ntopic list --endpoint-url {other}\n"
+    run = jobs("shell", "--endpoint-url", own, stdin=lines)
+    assert run.code == 2
+    assert run.out.count("jobs") == 1
+    assert run.err.startswith("fairbox: endpoint_url")
+
+
 def test_an_error_is_one_line_and_the_shell_goes_on(jobs: Cli) -> None:
     run = jobs("shell", stdin="ack\nuse nowhere\nqueue explode\nnonsense\n'\ntopic list --json\n")
     assert run.code != 0

@@ -48,6 +48,7 @@ class MemoryClients:
 
     application: MemoryApplication
     given: dict[str, Any]
+    endpoint_url: str | None = None
 
     @property
     def outbox(self) -> Outbox:
@@ -127,7 +128,7 @@ class Cli:
 
     def open(self, endpoint_url: str | None) -> MemoryClients:
         self.urls.append(endpoint_url)
-        return MemoryClients(self.application, self.clients)
+        return MemoryClients(self.application, self.clients, endpoint_url)
 
     def __call__(self, *arguments: str, stdin: str | None = None) -> Run:
         result = CliRunner().invoke(

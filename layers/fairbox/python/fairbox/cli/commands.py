@@ -79,7 +79,7 @@ def verb(
             # the shell and tests hand in clients of their own
             opener: Opener = ctx.obj or EnvironmentClients
             as_json, url = given.pop("json"), given.pop("endpoint_url", None)
-            session = Session(opener(url), json=as_json, endpoint_url=url)
+            session = Session(opener(url), json=as_json)
             try:
                 run(session, **given)
             # only errors of the library: any other is a fault, and its traceback is wanted

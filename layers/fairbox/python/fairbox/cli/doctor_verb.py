@@ -55,7 +55,9 @@ def doctor(
         settings = Settings({**Settings.from_env().values, **values})
         outbox = Outbox.from_env(settings, client=session.clients.client)
 
-    url = session.endpoint_url or Settings.from_env().values.get("AWS_ENDPOINT_URL_DYNAMODB", "")
+    url = session.clients.endpoint_url or Settings.from_env().values.get(
+        "AWS_ENDPOINT_URL_DYNAMODB", ""
+    )
     deployment = Deployment(
         outbox,
         settings,

@@ -17,7 +17,13 @@ if TYPE_CHECKING:
 
 
 class Clients(Protocol):
-    """The library's entrances, each opened when it is first asked for."""
+    """The library's entrances, each opened when it is first asked for.
+
+    Attributes:
+        endpoint_url: DynamoDB's, in place of the SDK's own.
+    """
+
+    endpoint_url: str | None
 
     @property
     def outbox(self) -> Outbox:
@@ -70,7 +76,7 @@ class EnvironmentClients:
     """
 
     def __init__(self, endpoint_url: str | None = None) -> None:
-        self._endpoint_url = endpoint_url
+        self.endpoint_url = endpoint_url
         self._made: dict[tuple[str, str | None], Any] = {}
         self.clock: Clock = SystemClock()
 
@@ -112,6 +118,6 @@ class EnvironmentClients:
         from fairbox.sdk.clients import make_client  # noqa: PLC0415
 
         if (service, region) not in self._made:
-            url = self._endpoint_url if service == "dynamodb" else None
+            url = self.endpoint_url if service == "dynamodb" else None
             self._made[service, region] = make_client(service, endpoint_url=url, region=region)
         return self._made[service, region]

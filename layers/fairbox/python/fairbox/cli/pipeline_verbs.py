@@ -38,9 +38,9 @@ def run_job(session: Session, job: str, arguments: Sequence[str]) -> None:
     from fairbox.aws.deployed_settings import settings_with  # noqa: PLC0415
 
     environment = dict(settings_with(DEPLOYED, None, session.clients.client).values)
-    if session.endpoint_url is not None:
+    if session.clients.endpoint_url is not None:
         # the SDK of the job reads it by itself
-        environment["AWS_ENDPOINT_URL_DYNAMODB"] = session.endpoint_url
+        environment["AWS_ENDPOINT_URL_DYNAMODB"] = session.clients.endpoint_url
 
     asked = [sys.executable, "-m", f"{_MODULE}.cli", job, *arguments, "--json"]
     # standard error is not caught: its progress is to be seen while it runs

@@ -48,16 +48,12 @@ class Session:
     Attributes:
         clients: the library's entrances.
         json: print JSON.
-        endpoint_url: DynamoDB's, in place of the SDK's own.
         done: what a verb that works in several calls has done so far; problem when it fails.
     """
 
-    def __init__(
-        self, clients: Clients, *, json: bool = False, endpoint_url: str | None = None
-    ) -> None:
+    def __init__(self, clients: Clients, *, json: bool = False) -> None:
         self.clients = clients
         self.json = json
-        self.endpoint_url = endpoint_url
         self.done: dict[str, object] = {}
 
     @property

@@ -93,7 +93,7 @@ class Shell:
                 prog_name="fairbox",
                 # else typer would end the process with each line
                 standalone_mode=False,
-                obj=lambda _: self._clients,
+                obj=self._opened,
             )
         except typer.Abort:
             return FAILED
@@ -104,6 +104,13 @@ class Shell:
         if not code and words[:2] in (["message", "show"], ["dlq", "show"]) and len(words) > 2:
             self.state.ref = next((w for w in words[2:] if "/" in w), self.state.ref)
         return code if isinstance(code, int) else 0
+
+    def _opened(self, url: str | None) -> HoldingClients:
+        """Return the shell's clients for a line, which may name no other DynamoDB."""
+        own = self._session.clients.endpoint_url
+        if url not in (None, own):
+            raise InvalidInput("endpoint_url", "that of the shell itself: leave it out")
+        return self._clients
 
     def _failed(self, text: str, code: int) -> int:
         typer.echo(printable(f"fairbox: {' '.join(text.split())}"), err=True)

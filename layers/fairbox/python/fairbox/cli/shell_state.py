@@ -11,9 +11,8 @@ from fairbox.errors import StaleReceipt
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from fairbox import Batches, Feeds, Outbox, Queue
+    from fairbox import Queue
     from fairbox.cli.library_clients import Clients
-    from fairbox.model.clock import Clock
     from fairbox.model.messages import MessageRef
     from fairbox.model.received_messages import Received
 
@@ -122,31 +121,11 @@ class HoldingClients:
         self._clients = clients
         self._state = state
 
-    @property
-    def outbox(self) -> Outbox:
-        """The outbox."""
-        return self._clients.outbox
+    def __getattr__(self, name: str) -> Any:
+        """Return what the clients have of this name."""
+        return getattr(self._clients, name)
 
     @property
-    def queue(self) -> Any:
+    def queue(self) -> HoldingQueue:
         """The queue."""
         return HoldingQueue(self._clients.queue, self._state)
-
-    @property
-    def batches(self) -> Batches:
-        """The batches."""
-        return self._clients.batches
-
-    @property
-    def feeds(self) -> Feeds:
-        """The feeds."""
-        return self._clients.feeds
-
-    @property
-    def clock(self) -> Clock:
-        """The time, and waiting."""
-        return self._clients.clock
-
-    def new_id(self, after: str | None = None) -> str:
-        """Return a new UUIDv7, above another one."""
-        return self._clients.new_id(after)

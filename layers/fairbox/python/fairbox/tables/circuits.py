@@ -127,11 +127,9 @@ def read_spent(item: Mapping[str, Any]) -> int:
 class CircuitRows:
     """Reads and changes how subscriptions stand.
 
-        Args:
-                calls: makes the calls.
-            table: the outbox table.
-            changes: counts announcements.
-        """
+    Args:
+        changes: counts announcements.
+    """
 
     def __init__(self, calls: Calls, table: str, changes: ChangesRow) -> None:
         self._calls = calls
