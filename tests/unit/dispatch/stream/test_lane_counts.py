@@ -5,8 +5,12 @@ from __future__ import annotations
 import random
 
 import pytest
-from fairbox.dispatch.stream.lane_changes import LaneChange
-from fairbox.dispatch.stream.marking import FIRST_CHECK_MS, PULLED_CHECK_MS, apply_changes
+from fairbox.dispatch.stream.lane_changes import (
+    FIRST_CHECK_MS,
+    PULLED_CHECK_MS,
+    LaneChange,
+    apply_changes,
+)
 from fairbox.tables.shard_rows import NEVER_MS, ShardRow
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -277,9 +277,11 @@ class Consumer:
     def _work_until_empty(self, left: float) -> None:
         empty = 0
         while left > 0 and empty < self._steps.receives_to_see_all and not self._lifetime.stopped:
+            # claimed only shortly before its turn: nothing extends a message here
             self._wait_for_turn(self.limits.turn)
             received = self._steps.receive(left)
             left -= received
+            # one empty receive may have read some of the shards only
             empty = 0 if received else empty + 1
 
             while self._in_flight.waiting:
@@ -298,6 +300,7 @@ class Consumer:
 
     def _run(self) -> None:
         self._events.write("A consumer started.")
+        # apart from the others, since a stop waits for it first
         receiver = self._threads(self._guarded(self._receive), f"{self.topic}-receiver")
 
         others = [
@@ -315,6 +318,7 @@ class Consumer:
         # the receiver ends first: messages that it still receives are released
         hung = self._drain(receiver)
 
+        # behind the last calls: these threads make them
         self._in_flight.end()
         self._loop.close()
         # a handler that hangs is not waited for: its thread ends with the process
@@ -339,9 +343,11 @@ class Consumer:
         """Settle the messages in flight, as `run` says; return whether handlers still run."""
         self._in_flight.close()
         deadline = time.monotonic() + self.limits.shutdown_timeout
+        # a receive that is under way may claim messages, which must be given back too
         receiver.join(max(LAST_CALLS_SECONDS, self.limits.shutdown_timeout))
         self._wait_until_empty(deadline)
         hung = self._in_flight.abandon(ABANDONED)
+        # even after `stop(at_once=True)`: else the messages stay hidden until their claims end
         self._wait_until_empty(time.monotonic() + LAST_CALLS_SECONDS, last=True)
         return bool(hung) or self._in_flight.late > 0
 
@@ -358,6 +364,7 @@ class Consumer:
             try:
                 loop()
             except BaseException as error:  # noqa: BLE001 - `run` raises it
+                # the first error is the cause: others may follow from it
                 self._failure = self._failure or error
                 self._orders.put("stop")
 
@@ -384,6 +391,7 @@ class Consumer:
         end = time.monotonic() + seconds
         while not self._in_flight.closed and (left := end - time.monotonic()) > 0:
             seen = self._in_flight.version
+            # a settled message may free the next one of its key, which no stream announces
             if self._steps.freed != freed:
                 return True
             self._in_flight.wait(left, seen)
@@ -407,6 +415,7 @@ class Consumer:
         while not self._in_flight.ended:
             if not self._steps.settle(flush=self._in_flight.closed):
                 if self._in_flight.closed and not len(self._in_flight):
+                    # the main thread waits for this, and need not wait for its tick
                     self._orders.put("look")
                 self._steps.wait_to_settle(TICK_SECONDS)
 

@@ -46,6 +46,7 @@ class HandlerLoop:
     def close(self) -> None:
         """Cancel the coroutines that still run, and end the loop."""
         with self._lock:
+            # a coroutine that comes later starts another loop
             loop, self._loop = self._loop, None
         if loop is not None:
             asyncio.run_coroutine_threadsafe(_cancel_all(), loop)
@@ -83,6 +84,7 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
 
 
 async def _cancel_all() -> None:
+    # not this one, which would cancel itself
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()

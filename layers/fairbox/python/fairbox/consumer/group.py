@@ -93,6 +93,7 @@ class Consumers(Sequence["Consumer"]):
             asked += 1
             self._orders.put("stop" if asked == 1 else "now")
 
+        # asked before the first starts: none may run when another cannot
         parts = all(one.can_run for one in self._consumers)
         listening = on_signals(interrupted) if signals else nullcontext()
         with self._lifetime.run(parts=parts), listening:
@@ -134,6 +135,7 @@ class Consumers(Sequence["Consumer"]):
             for one in self._consumers:
                 one.stop(at_once=order == "now")
 
+        # each has said that it ended: this waits for its last lines only
         for thread in running:
             thread.join()
 
@@ -145,6 +147,7 @@ class Consumers(Sequence["Consumer"]):
         if self._more is not None:
             with suppress(FairboxError):  # the tables fail for now: asked again after 15 s
                 added = tuple(self._more(len(self._consumers)))
+        # in one assignment: other threads read the counts meanwhile
         self._consumers += added
         return added
 

@@ -94,6 +94,7 @@ def handle(
     `run` awaits the handler's result, if it is awaitable.
     """
     attempt = received.receive_count
+    # before the handler: a process that dies in it counts no failure, and would die again
     if attempt > max_attempts:
         return Outcome("dead", reason=f"received {attempt} times, {max_attempts} allowed")
 
@@ -118,6 +119,7 @@ def failure(
 ) -> Outcome:
     """Return the outcome of a message whose handler failed with `answer`."""
     reason = clean(answer.reason) if isinstance(answer, Retry | Dead) else reason_of(answer)
+    # also for `Retry`: each receive counts, or a message could be put off for ever
     if isinstance(answer, Dead) or attempt >= max_attempts:
         return Outcome("dead", reason=reason)
     if isinstance(answer, Retry):
@@ -185,5 +187,6 @@ def reason_of(error: BaseException) -> str:
 def clean(reason: str) -> str:
     """Return a reason in one line of at most `MAX_REASON_BYTES` of UTF-8."""
     line = _CONTROL.sub(" ", reason).strip()
+    # half of a surrogate pair has no bytes in UTF-8
     data = line.encode(errors="replace")
     return data[:MAX_REASON_BYTES].decode(errors="ignore")

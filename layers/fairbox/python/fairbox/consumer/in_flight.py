@@ -127,6 +127,7 @@ class InFlight:
             waiting = len(self._waiting)
             if self.closed or waiting * 2 > min(self._prefetch, soon) or self._all_hang():
                 return 0
+            # a late message that is not settled yet is in hand, and its worker is not free either
             free = self._concurrency - len(self._late)
             wanted = free + self._prefetch - len(self._messages) + len(self._late & self._messages)
             return int(max(0, min(wanted, soon - waiting)))
@@ -160,6 +161,7 @@ class InFlight:
         """Note the outcome of a message, unless it was settled without its handler."""
         with self._changed:
             if message in self._late:
+                # the time limit has settled it: only its worker comes back
                 self._late.discard(message)
                 self._note()
             self._finish(message, outcome)
@@ -184,6 +186,7 @@ class InFlight:
             if message.state == "running":
                 self._late.add(message)
                 self._finish(message, outcome)
+                # no worker will come for them: other consumers can take them
                 if self._all_hang():
                     self._release_waiting()
 
@@ -191,6 +194,7 @@ class InFlight:
         """Stop extending a message; if every worker hangs, release the waiting messages."""
         with self._changed:
             if message.state == "running":
+                # its claim is left to end, so that others receive the message
                 message.hangs = True
                 self.heartbeats.set(message, math.inf)
                 self._hung.add(message)
@@ -208,7 +212,8 @@ class InFlight:
         """Drop a message with a stale receipt; its worker is free when its handler returns.
 
         Returns:
-            Whether it was lost; False: it is done, and its settlement tells the outcome.
+            Whether it is lost by this; False: it was before, or it is done, and its settlement
+            tells the outcome.
         """
         with self._changed:
             self.heartbeats.set(message, math.inf)
@@ -216,6 +221,7 @@ class InFlight:
                 return False
             message.lost = True
             if message.state == "waiting":
+                # one that runs stays in hand: its worker is not free before
                 self._waiting.remove(message)
                 self._messages.discard(message)
             self._note()
@@ -239,6 +245,7 @@ class InFlight:
     def abandon(self, outcome: Outcome) -> list[InFlightMessage]:
         """Settle the messages being handled without their handlers; return them."""
         with self._changed:
+            # not those of `_running`: handlers that hang are taken off there
             running = [message for message in self._messages if message.state == "running"]
             for message in running:
                 self._finish(message, outcome)
@@ -288,6 +295,7 @@ class InFlight:
     def _note(self) -> None:
         self.version += 1
         self._changed.notify_all()
+        # at the end a settler looks whether anything is left
         if self.closed:
             self.unsettled.wake()
 
@@ -322,6 +330,7 @@ class Unsettled:
     def put(self, message: InFlightMessage) -> None:
         """Add a message to be settled."""
         with self._changed:
+            # one settler is enough: a call takes all of a kind
             self._of(message).append(message)
             self._changed.notify()
 
@@ -390,6 +399,7 @@ class Unsettled:
         there = self._kinds[kind]
         if not there or (self.ordered and self._calls and kind in _TOGETHER):
             return math.inf
+        # the others make messages visible, for which consumers may be waiting
         waits = kind == "ack" and len(there) < ENOUGH
         return there[0].since + linger if waits else there[0].since
 
@@ -419,6 +429,7 @@ class Heartbeats:
     def set(self, message: InFlightMessage, at: float) -> None:
         """Set the time of a message's next extension; infinity: never."""
         with self._changed:
+            # asked before the change: only an earlier first one is news for the thread that waits
             first = self.next
             self._entries.pop(message, None)
             if at < math.inf:
@@ -448,6 +459,7 @@ class Heartbeats:
             while self.next <= (now + ahead if len(found) < count else now):
                 found.append(heapq.heappop(self._heap)[2])
 
+            # messages whose claims end first are extended first
             found.sort(key=lambda message: message.until)
             # too many for one call: the others keep their times
             for message in found[count:]:

@@ -38,6 +38,7 @@ class Lifetime:
         with self._lock:
             if not (self.new and parts):
                 raise InvalidInput(self._field, "one that has not run; make another for each run")
+            # under the lock: of two threads that start it, one is refused
             self.new = False
         try:
             yield

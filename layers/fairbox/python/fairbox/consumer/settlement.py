@@ -119,6 +119,7 @@ class Settlement:
         Acks wait `linger` seconds for others, if others may come.
         """
         messages = self._in_flight.unsettled.take(linger if self._in_flight.busy else 0.0)
+        # outside of the lock of the unsettled: other threads settle meanwhile
         if messages:
             self._try(messages)
             self._in_flight.unsettled.called(messages)
@@ -128,6 +129,7 @@ class Settlement:
         outcome, receipts = messages[0].outcome, [one.receipt for one in messages]
         if outcome is None:
             return
+        # acks and releases go together; the others have a reason each
         if outcome.kind == "ack":
             self._queue.ack(receipts)
         elif outcome.kind == "release":

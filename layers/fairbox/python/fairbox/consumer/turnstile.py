@@ -40,6 +40,7 @@ class Turnstile:
         with self._lock:
             if not self._in_flight.wait_for_work(TICK_SECONDS) or not self._may_begin():
                 return None
+            # last: a worker that waits for its turn must not keep a permit from others
             if self._permits is not None and not self._permits.acquire(PERMIT_SECONDS):
                 return None
 
@@ -60,6 +61,7 @@ class Turnstile:
         """Wait for the rate, a second at most; return whether a message may begin."""
         pause = 0.0 if self._rate is None else self._rate.pause
         if pause:
+            # a stop must not wait for a slow rate
             self._in_flight.wait_for_close(min(pause, TICK_SECONDS))
             pause = 0.0 if self._rate is None else self._rate.pause
         return not pause

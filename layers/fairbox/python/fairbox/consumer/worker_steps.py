@@ -64,6 +64,7 @@ class WorkerSteps:
         self._limits = limits
 
         time_limit = math.inf if limits.time_limit is None else limits.time_limit + grace
+        # one watch serves both limits: the shorter one decides what follows
         self._hangs = limits.processing_limit <= time_limit
         self._handler_limit = min(limits.processing_limit, time_limit)
 
@@ -75,6 +76,7 @@ class WorkerSteps:
         self._extension = Extension(queue, in_flight, events, limits, now)
         self._settlement = Settlement(queue, in_flight, events, now)
         self._topic_state: TopicState | None = None
+        # a queue of others may lack it: then every receive is a plain one
         self._poll: Poll | None = getattr(queue, "poll", None)
         self.quiet: float | None = None
 
@@ -163,6 +165,7 @@ class WorkerSteps:
 
     def handle(self, message: InFlightMessage) -> None:
         """Handle a message that was taken."""
+        # it waited longer than its claim lasts: another consumer may hold it by now
         if self._now() >= message.until:
             self._extension.extend([message])
             if message.lost or self._now() >= message.until:
@@ -172,6 +175,7 @@ class WorkerSteps:
 
     def keep(self, *, flush: bool = False) -> None:
         """Extend due messages, and settle done ones; `flush`: acks do not wait for others."""
+        # claims first: settling may take long
         while self.extend():
             pass
         while self.settle(flush=flush):

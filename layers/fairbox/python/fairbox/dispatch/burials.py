@@ -59,6 +59,7 @@ class Burials:
                 break
         else:
             raise Unavailable("update_item", "the dead letter does not fit an item")
+        # last: a crash before leaves a mark, and the next reader buries it again
         self._lanes.delete_marked(stored)
 
     def finish(self, stored: StoredMessage, died: frozenset[str]) -> None:
@@ -87,8 +88,18 @@ class Burials:
                 return
             self._tables.calls.transact(actions)
         except TransactionCancelled as cancelled:
+            # a refused condition is no error: another call has moved the message
             if cancelled.reasons[0][0] != "ConditionalCheckFailed":
                 raise
+
+    def complete(self, stored: StoredMessage) -> None:
+        """Complete the removal of a marked message: bury it if it is dead, else delete it."""
+        died = _died(stored)
+        if stored.gone == "dead" and died:
+            # in one transaction: another process may be at this move, or a redrive behind it
+            self.finish(stored, died)
+        else:
+            self._lanes.delete_marked(stored)
 
     def outstanding(self, image: Mapping[str, Any]) -> StoredMessage | None:
         """Return the message that lies in the outbox, unless it is leaving; then finish its move.
@@ -101,11 +112,7 @@ class Burials:
         there = read_message(image)
         if there.gone is None:
             return there
-        died = frozenset(name for name, state in there.states.items() if state.dead)
-        if there.gone == "dead" and died:
-            self.finish(there, died)
-        else:
-            self._lanes.delete_marked(there)
+        self.complete(there)
         return None
 
     def bury_partly(
@@ -136,6 +143,7 @@ class Burials:
 
     def bury_raw(self, item: Mapping[str, object], reason: str) -> None:
         """Put an unreadable item into lane `dead` as it is, and delete it from the outbox."""
+        # in this order: a crash in between leaves it in both places, and loses nothing
         self._dead.bury_raw(item, reason)
         self._lanes.delete([key_of(item)])
 
@@ -159,6 +167,11 @@ def _ever_smaller(stored: StoredMessage) -> Iterator[StoredMessage]:
     yield replace(stored, states={}, reason=reason_of(stored))
 
 
+def _died(stored: StoredMessage) -> frozenset[str]:
+    """Return the subscriptions for which a message is dead."""
+    return frozenset(name for name, state in stored.states.items() if state.dead)
+
+
 def finish_marked(
     tables: Tables, messages: Sequence[StoredMessage], errors: list[str] | None = None
 ) -> int:
@@ -177,13 +190,8 @@ def finish_marked(
     """
     finished = 0
     for stored in messages:
-        died = frozenset(name for name, state in stored.states.items() if state.dead)
         try:
-            if stored.gone == "dead" and died:
-                # in one transaction: another process may be at this move, or a redrive behind it
-                Burials(tables).finish(stored, died)
-            else:
-                tables.lanes.delete_marked(stored)
+            Burials(tables).complete(stored)
         except FairboxError as error:
             logger.warning(
                 "a marked message could not be finished",
@@ -202,9 +210,8 @@ def bury_marked(tables: Tables, stored: StoredMessage) -> None:
 
     If that fails it stays marked, and so dead, for its next reader.
     """
-    died = frozenset(name for name, state in stored.states.items() if state.dead)
     with suppress(FairboxError):
-        Burials(tables).bury(stored, died)
+        Burials(tables).bury(stored, _died(stored))
 
 
 def readable(

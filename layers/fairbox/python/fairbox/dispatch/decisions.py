@@ -76,6 +76,7 @@ def decide(
         purged = replace(before, gone="purged", reason=reason)
         return Decision(purged, purged, frozenset(), frozenset())
 
+    # a late answer to a subscription that already has the message changes nothing
     taken = lacking & {name for name, outcome in outcomes.items() if outcome.verdict == "taken"}
     states = dict(before.states)
     died: set[str] = set()
@@ -86,6 +87,7 @@ def decide(
             continue
         state = before.state(name)
         attempt = state.attempts + 1
+        # the subscription's own limit goes before the topic's
         most = subscription.max_attempts or topic.topic.retry.max_attempts
         dead = outcome.final or attempt >= most
         if attempt not in waits:
@@ -100,12 +102,14 @@ def decide(
     left = lacking - taken - died
     pending = before.pending
     if taken or died:
+        # a dead message keeps the names for which it died: a redrive sends it to them alone
         pending = left or frozenset(died)
     after = replace(before, pending=pending, states=states)
     if died:
         # it does not die for the reason that was given when others' dead letters were purged
         after = replace(after, gone=after.gone if left else "dead", reason="")
 
+    # nothing failed, so its history is as long as it was
     if states == before.states:
         return Decision(after, after, frozenset(), left)
     return Decision(fitted(after), fitted(after, whole=died), frozenset(died), left)

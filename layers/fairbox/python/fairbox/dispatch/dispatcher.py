@@ -183,6 +183,7 @@ class Dispatcher:
         pushed = [(m, t) for m in messages if (t := topics[m.ref.topic]) and t.subscriptions]
         jobs = self._jobs(pushed, how.order, OVERDUE_MS if how.walk else 0)
 
+        # asked once for each subscription, not for each message
         if how.from_stream:
             subscriptions = dict.fromkeys(job.subscription for job in jobs)
             allowed = set(filter(self._sender.allowed_in_stream, subscriptions))
@@ -209,6 +210,7 @@ class Dispatcher:
         # asked again, since the answers of this delivery may have opened circuits
         probes = {t.topic.name: self.gate.next_probes(t) for t in topics.values() if t is not None}
 
+        # before the waits are noted: jobs that are handed over have visits of their own
         if delivery.apart or handed_over:
             self._hand_over([*delivery.apart, *handed_over], probes, admitted, result)
         if how.subscription:  # the others' visits see to them
@@ -299,6 +301,7 @@ class Dispatcher:
         for job in jobs:
             name, ref = job.subscription.name, job.stored.ref
             outcome = result.outcomes.get((ref, name))
+            # a refused message has a retry of its own, which says when
             settled = outcome is not None and outcome.verdict in ("taken", "refused")
             if settled or name in result.waits:
                 continue
@@ -311,6 +314,7 @@ class Dispatcher:
                 result.quiet.add(name)
             elif (ref, name) in admitted.waiting:
                 wait = now + _AGAIN_MS
+                # a turn of the shard's own, so that all shards get a part of the rate
                 if name in admitted.paced:
                     served = name in result.served
                     shards = ref.shard + 1 if job.topic is None else job.topic.shards

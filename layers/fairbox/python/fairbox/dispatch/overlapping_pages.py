@@ -74,8 +74,10 @@ class PageStream:
         Raises:
             FairboxError: a page could not be read.
         """
+        # a copy: each page leaves the list when it is closed
         for page in list(self._open):
             self._close(page, outcomes)
+        # behind the outcomes: what was sent is written in any case
         if self._error is not None:
             raise self._error
 

@@ -107,6 +107,7 @@ class Relay:
         """
         report = RelayReport()
         records = without_heartbeats(records)
+        # nothing but heartbeats: not even the topics are read
         if not records:
             return report
 
@@ -127,6 +128,7 @@ class Relay:
             if topic.pushed:
                 self._place(stored, change.at, topic, inbox, report)
                 continue
+            # others need no call: the next receive begins before them
             if _passed_by(stored.ref, change.at, ordered=ordered):
                 inbox.late[ordered].append(stored.ref)
 
@@ -184,6 +186,7 @@ class Relay:
             report.waiting += 1
             return
 
+        # one topic's burst must not hold up the stream for the others: the rest goes to visits
         used = inbox.quanta[ref.topic]
         used[0] += 1
         used[1] += stored.size

@@ -130,6 +130,7 @@ class Visits:
             self._keep_closed(doorbell, topic)
             return
 
+        # asked before the read, which costs more
         room = self._room(doorbell, topic)
         # a rate lets it send so many; the others would be read once more in their turn
         refs = doorbell.refs[:room]
@@ -169,6 +170,7 @@ class Visits:
 
     def _open(self, topic: TopicState) -> set[str]:
         """Return the subscriptions that may be called or probed now."""
+        # a probe that is due counts as open: one message goes
         now = milliseconds(self._clock)
         probes = self._gate.next_probes(topic)
         return {n for n in topic.subscription_names if n not in probes or 0 < probes[n] <= now}
@@ -223,6 +225,7 @@ class Visits:
             The subscriptions of which nothing was noted.
         """
         shard = (doorbell.topic, doorbell.epoch, doorbell.shard)
+        # read once; each lost write brings the position as it is then
         there: WalkPosition | None = self._tables.walks.read(shard)
         new: set[str] = set()
         while there is not None:

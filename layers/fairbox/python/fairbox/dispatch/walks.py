@@ -201,6 +201,7 @@ class Walk:
             else:
                 self._pass(due, lane, place, None)
 
+            # behind a message that was left to the relay the place may not move on
             cut = len(due) < len(messages) or bool(page.newer)
             last = None if cut else page.last
             passed = [*wanted, False].index(False)  # the relay's may lie between others
@@ -286,6 +287,7 @@ class Walk:
             place = message_sk(passed[-1].ref.id, passed[-1].ref.due, lane)
         if newer:
             place = min(place, before(newer) if lane == "ready" else newer)
+        # transactions commit late: smaller ids than these may still come
         settled = milliseconds(self._clock) - _SETTLED_MS
         place = min(place, bound_of(settled) if lane == "ready" else due_sk(settled))
         if place > self._reached.of(lane):
@@ -349,6 +351,7 @@ class Walk:
     def _rest(self, start: Places) -> Doorbell:
         """Return the doorbell of the walk that goes on where this one met its deadline."""
         doorbell = replace(self._doorbell, not_before=0)
+        # nothing was reached: the next one begins where this one did
         if self._reached == start:
             return doorbell
         lane: OpenLane = "later" if self._reached.ready == start.ready else "ready"
@@ -387,6 +390,7 @@ class Walk:
         mine = there.apart.get(name)
         for _ in range(_CAS_TRIES):
             entry = there.apart.get(name)
+            # somebody may have noted messages lower than this walk has read
             lower = entry is not None and (self._doorbell.refs or entry != mine)
             after = left
             if entry is not None and lower:

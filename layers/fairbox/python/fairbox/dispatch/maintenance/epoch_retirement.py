@@ -68,6 +68,7 @@ class Retiring:
             return
 
         name = state.topic.name
+        # the rows first: they are cheap, and say no for most
         if self._epochs.counted(name, epoch) or self._occupied(name, epoch):
             return
 

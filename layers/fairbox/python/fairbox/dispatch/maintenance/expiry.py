@@ -106,6 +106,7 @@ class Expiry:
             if began >= deadline:
                 break
 
+            # the topic may have been changed, or subscribed to, since the last turn
             self._tables.topic_cache.refresh()
             turn = lines.turn()
             self._run([partial(self._step, walk) for walk in turn])
@@ -165,6 +166,7 @@ class Expiry:
         if walk.row.later > 0:
             head = self._tables.lanes.page("later", *walk.shard, limit=1, consistent=False)
             heads.append(head)
+        # the shard's row lies first in lane `ready`, then the oldest message
         oldest = min((_since(m) for head in heads for m in head.messages), default=now)
         if oldest <= now - kept_ms or any(h.unreadable or h.newer for h in heads):
             return True

@@ -87,6 +87,7 @@ def count_outstanding(
                 )
             )
             doubtful |= page.row is not None and page.row.recount is not None
+            # the head is the oldest; of a delayed one, the wait begins when it is due
             for stored in page.messages[:1]:
                 since = max(time_of(stored.ref.id), stored.ref.due or 0)
                 topic = figures[row.topic]

@@ -115,7 +115,9 @@ class Recounts:
 
     def _begin(self, recount: Recount, row: ShardRow) -> Recount | None:
         """Let marking keep the changes from now on; None: the row has changed meanwhile."""
+        # what an earlier try has gathered is of other sequence numbers
         self._recounts.forget(recount, done=False)
+        # greater than each before: marks of two tries never mix, even if a clock goes back
         since = max(milliseconds(self._clock), recount.since + 1, (row.recount or 0) + 1)
         begun = Recount(*recount.place, since=since, purged=row.purged_dead)
         doubted = row.doubted(milliseconds(self._clock))
@@ -194,6 +196,7 @@ class Recounts:
         for lane in _LANES:
             dead |= {at for at, there in changes[lane].dead.items() if there}
 
+        # the row counts deaths less purges: the difference goes where deaths are
         off = len(dead) - row.dead
         after = replace(
             row,

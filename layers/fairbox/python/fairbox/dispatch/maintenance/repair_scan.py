@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from fairbox.dispatch.burials import Burials, finish_marked
 from fairbox.dispatch.ports import OVERDUE_MS, Doorbell
-from fairbox.dispatch.stream.marking import LANES, MarkReport
+from fairbox.dispatch.stream.lane_changes import LANES
+from fairbox.dispatch.stream.marking import MarkReport
 from fairbox.errors import FairboxError, NewerVersion, Unreadable
 from fairbox.model.clock import milliseconds
 from fairbox.model.epochs import belongs
@@ -220,6 +221,7 @@ class Repair:
         self._tables.topic_cache.refresh()
 
         cursor = self._cursors.load_cursor()
+        # batches that always fail must not keep the scan from running
         half = (self._clock.now() + deadline) / 2
         cursor = replace(cursor, tried=self._replay_all(cursor.tried, half, report))
 
@@ -412,6 +414,7 @@ class Repair:
                 shard.occupied = True
                 later = stored.lane == "later"
                 late = (ref.due or 0) if later else sent_at(ref.id, now) + OVERDUE_MS
+                # a minute later than the sweep: what it is about to ring for is not lost
                 shard.overdue |= late + OVERDUE_MS < now
                 if late + FORGOTTEN_MS <= now and self._hidden(stored, shard, now):
                     hidden[ref.topic, ref.epoch, ref.shard].append(ref)
@@ -494,6 +497,7 @@ class Repair:
             if shown and state.row is not None and (state.row.next_check or 0) <= now + 600_000:
                 continue
 
+            # read again: the scan may have met the row minutes ago
             rows = self._rows.get_many([shard])
             before = rows[0] if rows else ShardRow(*shard)
             report.flagged += self._rows.change(replace(before, next_check=now), before)

@@ -133,6 +133,7 @@ class Sweep:
                 break
             self._check(chunk, report)
             left = len(waiting) - report.looked
+            # an even pace leaves the tables' throughput to messages
             if left:
                 spent = self._clock.now() - began
                 self._clock.sleep(max(0.0, len(chunk) / HEADS_A_SECOND - spent))

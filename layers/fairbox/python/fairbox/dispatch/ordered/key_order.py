@@ -152,6 +152,7 @@ class KeyOrder:
         if entry.state == "blocked":
             if there is not None and there.id == entry.id:
                 del slots[_FIRST]  # it has died
+        # an earlier message of the key is held already: this one follows it
         elif entry.id in slots or (there is not None and there.id <= entry.id):
             return
         self._put(entry)
@@ -184,6 +185,7 @@ class KeyOrder:
         entry = DeferredKey(*place, message, max(stored.due(name), self.waits.until(place)))
         # a head is held by its own entry, which does not keep it from being sent
         mine = [h for h in self.heads if (h.subscription, h.id) == (entry.subscription, message)]
+        # an earlier message of the key, or of the whole subscription, waits
         if any(e not in mine for e in self._covering(entry, message)):
             return False
 
@@ -194,6 +196,7 @@ class KeyOrder:
                 self.hold(entry)
             return False
 
+        # what becomes of it, `learn` takes from the outcomes
         self._tried.append((stored, name))
         return True
 

@@ -95,6 +95,7 @@ class OrderedVisits:
             self._deep.add(shard)
             page = None
 
+        # the row is empty again: the next visit reads the head first
         if not deferred.start:
             self._deep.discard(shard)
         begun.run(start, page, doorbell, now)
@@ -246,6 +247,7 @@ class OrderedVisit:
         refs = [MessageRef(*self._shard, i) for i in sorted(ids)]
         found, unreadable = self._tables.lanes.read(refs) if refs else ([], [])
         messages = readable(self._tables, found, unreadable, self._report)
+        # before the delivery: followers of a message that died meanwhile must wait
         self._catch_up(messages or due)
         order.heads = self._through(due, messages, now)
         self._deliver(sorted(messages, key=lambda m: m.ref.id))
@@ -306,6 +308,7 @@ class OrderedVisit:
                 self._hold_back(free, before(newer), milliseconds(self._clock) + NEWER_MS)
                 return
             cursor = page.last or start
+            # few follow as a rule: a small page first costs less
             limit = min(PAGE, limit * 2)
 
     def _open(self, entries: Sequence[DeferredKey], cursor: str) -> None:
@@ -383,6 +386,7 @@ class OrderedVisit:
             start = max(start, row.start)
         if self._ceiling is not None:
             start = min(start, self._ceiling)
+        # when the lane was last read from its head
         since = self._begun if self._checking or not row.start else row.since
         return DeferredKeys(
             row.version, entries, start, since if start else 0, self._order.audience
@@ -396,6 +400,7 @@ class OrderedVisit:
         fresh = [e for e in fresh if e.state != "blocked" or e.due <= now]
         # for the others whoever probes or resumes the subscription enqueues visits
         rung = [e for e in fresh if not (e.whole and e.subscription in self._order.quiet)]
+        # rounded up: a visit that came too early would have to ring again
         seconds = {-(-e.due // 1000) for e in rung if e.due > now}
         if self._report.unfinished or any(e.due <= now for e in fresh):
             seconds = {0} | seconds

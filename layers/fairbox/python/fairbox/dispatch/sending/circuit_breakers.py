@@ -173,6 +173,7 @@ class Gate:
                     if len(paced := self._rates.admit(passed)) < len(passed):
                         admitted.paced.add(name[1])
                     passed = paced
+                # by identity: the order of all jobs is kept below
                 chosen |= {id(job) for job in passed}
 
         for job in jobs:
@@ -195,6 +196,7 @@ class Gate:
             try:
                 if probe is not None:
                     self._conclude(name, probe, verdict, decisive, ref)
+                # only failures in a row open a circuit
                 elif verdict == "taken":
                     self._runs.pop(name, None)
                 elif verdict == "gone":
@@ -246,9 +248,11 @@ class Gate:
         admission = status.admits(now)
         if admission == "one" and name not in self._probes:
             claim = status.probing(now, self._rng)
+            # only one process may send the probe: the row says whose it is
             if self._write(name, claim, status, announce=False):
                 self._probes[name] = claim
                 return [_probe(line)]
+            # another was faster: its copy says what is left to do
             admission = self._copy(*name).admits(now)
         return line if admission == "all" else []
 

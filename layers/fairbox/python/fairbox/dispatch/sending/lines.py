@@ -165,6 +165,7 @@ class Lines:
             if line not in self.destinations:
                 self.destinations[line] = self._open(subscription)
                 self._limits[line] = self.destinations[line].limits
+            # several subscriptions may share an address: each bounds its line once
             if subscription not in self._subscriptions:
                 self._subscriptions.add(subscription)
                 self._limit(line, job)
@@ -182,6 +183,7 @@ class Lines:
         limits, subscription = self._limits[line], job.subscription
         most = self._readiness.in_flight_limit(subscription, ordered=job.in_order)
         if job.in_order:
+            # the next call waits for the answer: a bound of the call is one of what is in flight
             if most is not None and most < limits.messages:
                 self._limits[line] = Limits(most, limits.bytes)
             return
@@ -225,6 +227,7 @@ class Lines:
             if outcome is not None:
                 answers.setdefault(job.subscription, []).append((job.stored, outcome))
             if job.in_order and (outcome is None or not outcome.taken):
+                # messages behind it would overtake it
                 self._blocked.add(job.order_key)
 
         for subscription, its in answers.items():

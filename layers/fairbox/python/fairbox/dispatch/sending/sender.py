@@ -180,6 +180,7 @@ class Sender:
             return partial(sending.answered, line, call, {})
         timed = _Timed(sending.destinations[line], self._clock)
         outcomes = self.send_call(timed, call, *times)
+        # taken here: `finish` runs in the caller's thread, and may wait for it
         ended = self._clock.now()
 
         def finish() -> None:
@@ -199,6 +200,7 @@ class Sender:
         if self._clock.now() >= deadline:
             return {}
 
+        # a call may carry messages of several subscriptions: the least patient one decides
         limit = min(timeout, *(job.subscription.timeout for job in call))
         messages = [job.stored for job in call]
         if [m for m in messages if m.offloaded is not None or m.size > SMALL_BODY]:

@@ -8,14 +8,20 @@ repetitions, and the counts take only records after the sequence number stored w
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.batches.ack_messages import pack
 from fairbox.dispatch.parallel import one_by_one
-from fairbox.dispatch.stream.lane_changes import LaneChange
+from fairbox.dispatch.stream.lane_changes import (
+    LANES,
+    LaneChange,
+    apply_changes,
+    fresh_changes,
+    lane_change_of,
+)
 from fairbox.dispatch.stream.message_events import archive_line, events_of, taken_before_skip
 from fairbox.errors import (
     FAILED,
@@ -27,14 +33,13 @@ from fairbox.errors import (
 )
 from fairbox.model.clock import milliseconds
 from fairbox.settings import ACK_QUEUE_URL
-from fairbox.tables.keys import SK, message_sk
+from fairbox.tables.keys import SK
 from fairbox.tables.ledger import MAX_PER_ROW, SHARED, SPAN_MS, Delivery, ledger_item
 from fairbox.tables.recounts import LaneMarks, digest, id_of
-from fairbox.tables.shard_rows import NEVER_MS, ShardRow
+from fairbox.tables.shard_rows import ShardRow
 from fairbox.tables.stream_records import (
     read_record,
     record_lane,
-    sequence_order,
     without_heartbeats,
 )
 
@@ -44,16 +49,13 @@ if TYPE_CHECKING:
     from fairbox.dispatch.parallel import Run
     from fairbox.dispatch.ports import AckQueue, Archive, SetAside
     from fairbox.model.clock import Clock
-    from fairbox.model.messages import OpenLane, Shard
+    from fairbox.model.messages import Shard
     from fairbox.model.topic_states import TopicState
-    from fairbox.tables.stored_messages import Offloaded, StoredMessage
+    from fairbox.tables.stored_messages import Offloaded
     from fairbox.tables.stream_records import Change
     from fairbox.tables.tables import Tables
 
-LANES: Final[tuple[OpenLane, ...]] = ("ready", "later")
 SMALL_TOPIC: Final = 25
-FIRST_CHECK_MS: Final = 60_000
-PULLED_CHECK_MS: Final = 3_600_000
 _CAS_TRIES: Final = 8
 _TRY_AGAIN: Final = (*FAILED, NotConfigured)
 
@@ -261,7 +263,7 @@ class Marking:
         topic = self._topic(ref.topic, work)
         events = list(events_of(change, topic))
         lines = [archive_line(event, topic, bodies=self._bodies) for event in events]
-        lane_change = _lane_change(change, change.stored)
+        lane_change = lane_change_of(change)
         item = _acked_item(change, topic)
         if item is not None and self._acks is None:
             raise NotConfigured(ACK_QUEUE_URL)
@@ -327,6 +329,7 @@ class Marking:
 
         groups: dict[str, list[Delivery]] = defaultdict(list)
         for topic, deliveries in work.deliveries.items():
+            # a row costs 1 WRU at least: topics of few deliveries share one
             groups[topic if len(deliveries) >= SMALL_TOPIC else SHARED] += deliveries
         sequences = (work.sequences[0], work.sequences[-1])
         rows = []
@@ -392,11 +395,13 @@ class Marking:
         if before.recount:
             self._log(before, fresh)
 
+        # what the sweep does with the shard decides when it checks it
         pushed, kept_ms = self._checked(shard[0], work)
         after = apply_changes(before, changes, now=now, pushed=pushed, kept_ms=kept_ms)
         if after == before:
             return True
 
+        # a count below zero is wrong for certain
         if after.recount is None and (after.ready < 0 or after.later < 0):
             after = after.doubted(now)
             work.doubtful[shard] = None
@@ -440,28 +445,9 @@ def _acked_item(change: Change, topic: TopicState | None) -> str | None:
     old = change.old
     if change.kind != "REMOVE" or old is None or old.lane == "dead":
         return None
+    # a delete without `gone` is a delivery
     undelivered = old.gone is not None and not taken_before_skip(old, topic)
     return None if undelivered or old.any_dead else old.message.batch_item
-
-
-def _lane_change(change: Change, stored: StoredMessage) -> LaneChange | None:
-    if stored.lane == "dead":
-        return None
-
-    delta = {"INSERT": 1, "REMOVE": -1, "MODIFY": 0}[change.kind]
-    deaths = 0
-    if change.kind == "MODIFY" and change.old is not None and change.new is not None:
-        redriven = change.new.redriven > change.old.redriven
-        deaths = int(change.new.any_dead) - int(change.old.any_dead or redriven)
-    elif change.kind == "INSERT" and stored.redriven:
-        deaths = -1
-
-    if not delta and not deaths:
-        return None
-    ref = stored.ref
-    key = message_sk(ref.id, ref.due, stored.lane)
-    due = ref.due if delta > 0 else None
-    return LaneChange(stored.lane, change.sequence, delta, deaths, due, key)
 
 
 def _chunks(deliveries: list[Delivery]) -> Iterator[list[Delivery]]:
@@ -474,85 +460,3 @@ def _chunks(deliveries: list[Delivery]) -> Iterator[list[Delivery]]:
         chunk.append(delivery)
     if chunk:
         yield chunk
-
-
-def fresh_changes(row: ShardRow, changes: Sequence[LaneChange]) -> list[LaneChange]:
-    """Return the changes that a row has not counted yet."""
-    counted = {"ready": row.ready_sequence, "later": row.later_sequence}
-    order = {lane: sequence_order(sequence) for lane, sequence in counted.items()}
-    return [c for c in changes if sequence_order(c.sequence) > order[c.lane]]
-
-
-def apply_changes(
-    row: ShardRow,
-    changes: Sequence[LaneChange],
-    *,
-    now: int,
-    pushed: bool,
-    kept_ms: int | None = None,
-) -> ShardRow:
-    """Return the row after the changes that it has not counted yet; the same row when they cancel.
-
-    During a recount, the row also says that changes which cancel were counted.
-
-    Args:
-        row: as read.
-        changes: in the order of each lane's stream.
-        now: milliseconds since 1970 UTC.
-        pushed: whether the dispatcher delivers the topic.
-        kept_ms: age from which the topic's messages expire; None: they do not.
-    """
-    after = row
-    fresh = fresh_changes(row, changes)
-
-    for lane in LANES:
-        mine = [c for c in fresh if c.lane == lane]
-        delta = sum(c.delta for c in mine)
-        deaths = sum(c.deaths for c in mine)
-        if not delta and not deaths and not (mine and row.recount):
-            continue
-
-        last = max((c.sequence for c in mine), key=sequence_order)
-        if lane == "ready":
-            after = replace(
-                after,
-                ready=after.ready + delta,
-                ready_deaths=after.ready_deaths + deaths,
-                ready_sequence=last,
-            )
-        else:
-            after = replace(
-                after,
-                later=after.later + delta,
-                later_deaths=after.later_deaths + deaths,
-                later_sequence=last,
-            )
-
-    earliest = min((c.due for c in fresh if c.due is not None), default=None)
-    first = FIRST_CHECK_MS if pushed else min(kept_ms or PULLED_CHECK_MS, PULLED_CHECK_MS)
-    return _with_next_check(row, after, earliest, now=now, pushed=pushed, first=now + first)
-
-
-def _with_next_check(
-    before: ShardRow,
-    after: ShardRow,
-    earliest: int | None,
-    *,
-    now: int,
-    pushed: bool,
-    first: int,
-) -> ShardRow:
-    if (after.ready, after.later, after.recount) == (0, 0, None):
-        # in the far future: a shard with dead letters alone stays listed, so that they are counted
-        check = NEVER_MS if after.dead > 0 else None
-        return replace(after, next_check=check, backoff=0) if after != before else after
-
-    check = after.next_check if after.next_check != NEVER_MS else None
-    if check is None:
-        check = first
-        if pushed and after.ready <= 0 and earliest is not None:
-            check = max(earliest, now)
-    if pushed and earliest is not None and earliest < check:
-        check = max(earliest, now)
-
-    return replace(after, next_check=check) if check != after.next_check else after

@@ -93,6 +93,7 @@ def _inserted(change: Change, new: StoredMessage) -> Iterator[Event]:
     if new.redriven:
         yield Event("redriven", change.at, f"{change.event_id}:redriven", new)
         return
+    # the id has milliseconds, the stream has seconds; an id of another clock is not believed
     sent = sent_at(new.ref.id, change.at)
     event_id = f"{change.event_id}:added"
     yield Event("added", sent or change.at, event_id, new, exact=bool(sent))
@@ -111,6 +112,7 @@ def _modified(
     for name, state in sorted(new.states.items()):
         before = old.state(name)
         for failure in state.history:
+            # the history repeats earlier failures, which had events of their own
             if failure.attempt > before.attempts:
                 yield Event(
                     "failed",
@@ -188,6 +190,7 @@ def _wanting(change: Change, stored: StoredMessage, topic: TopicState | None) ->
     if stored.pending is not None:
         names = stored.pending
     else:
+        # the stream stamps whole seconds
         names = topic.subscribed_at(change.at + 999) if topic is not None else frozenset()
     return frozenset(n for n in names if not stored.state(n).dead) or frozenset({PULL})
 
@@ -195,6 +198,7 @@ def _wanting(change: Change, stored: StoredMessage, topic: TopicState | None) ->
 def _delivered(change: Change, stored: StoredMessage, subscription: str) -> Event:
     return Event(
         "delivered",
+        # never before it was added, for all that its second was rounded down
         max(change.at, sent_at(stored.ref.id, change.at)),
         f"{change.event_id}:delivered:{subscription}",
         stored,
