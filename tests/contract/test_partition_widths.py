@@ -19,8 +19,7 @@ from fairbox import (
     Unavailable,
     UnknownTopic,
 )
-from fairbox.model.epochs import Epoch
-from fairbox.model.sharding import partition_name, partition_number
+from fairbox.model.epochs import Epoch, partition_name, partition_number
 
 from tests.support.outbox_fixture import Setup
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fairbox.model import sharding
+from fairbox.model import epochs
 from fairbox.model.epochs import shard_number
 from fairbox_pipeline.frames import frame_of
 from fairbox_pipeline.ingest import missing_days
@@ -402,7 +402,7 @@ def test_a_message_is_in_a_wrong_shard_by_the_number_that_its_topic_states(
     assert misplaced(spark, rows, {"t": KnownTopic({0: 8, 1: 9}, "export")}) == wrong
     # nothing is known of this epoch
     assert misplaced(spark, rows, {"t": KnownTopic({1: 8}, "export")}) == []
-    assert MAX_SHARDS == sharding.MAX_SHARDS
+    assert MAX_SHARDS == epochs.MAX_SHARDS
 
 
 def test_where_nobody_states_it_the_greatest_shard_counts_if_it_explains_most_keys(

@@ -22,7 +22,7 @@ from fairbox.dispatch.ports import Doorbell
 from fairbox.errors import FairboxError
 from fairbox.model.ids import IdGenerator
 from fairbox.runtime import function_application as wiring
-from fairbox.runtime.time_limit import LAST_CALL_SECONDS
+from fairbox.runtime.function_process import LAST_CALL_SECONDS
 from fairbox.sdk.clients import make_client
 
 from tests.functions.api_client import load_handler, read_event, reply_of

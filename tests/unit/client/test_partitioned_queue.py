@@ -24,8 +24,7 @@ from fairbox import (
 )
 from fairbox.consumer import group
 from fairbox.consumer.counts import ConsumerCounts
-from fairbox.model.epochs import shard_number
-from fairbox.model.sharding import partition_number
+from fairbox.model.epochs import partition_number, shard_number
 from fairbox.testing.application import MemoryApplication
 
 from tests.support.scripted_queue import Lines, ScriptedQueue

@@ -25,7 +25,7 @@ from tests.support.scripted_queue import Lines, ScriptedQueue
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fairbox.model.received_messages import Received
+    from fairbox.model.receipts import Received
 
 ROOT = Path(__file__).parents[3]
 PATIENCE = 60.0

@@ -17,7 +17,7 @@ from tests.unit.consumer.test_consumer import PATIENCE, Running, ended, eventual
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fairbox.model.received_messages import Received
+    from fairbox.model.receipts import Received
 
 
 @pytest.fixture

@@ -8,8 +8,16 @@ from contextlib import suppress
 import hypothesis.strategies as st
 from fairbox import Message, MessageRef, Outbox, PartitionedQueue, ResizeUnderway, Topic
 from fairbox.dispatch.maintenance.epoch_retirement import Retiring
-from fairbox.model.epochs import Epoch, announced, closed, epoch_at, shard_number, sharing, without
-from fairbox.model.sharding import partition_number
+from fairbox.model.epochs import (
+    Epoch,
+    announced,
+    closed,
+    epoch_at,
+    partition_number,
+    shard_number,
+    sharing,
+    without,
+)
 from fairbox.testing.application import DELIVERIES, OUTBOX, MemoryApplication
 from hypothesis import given, settings
 

@@ -8,8 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from fairbox.model.epochs import shard_number
-from fairbox.model.sharding import partition_number
+from fairbox.model.epochs import partition_number, shard_number
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -16,7 +16,7 @@ from fairbox.destinations.sqs import Sqs
 from fairbox.dispatch.sending.sender import run_concurrently
 from fairbox.errors import Unavailable
 from fairbox.model.clock import SystemClock, calls_until, out_of_time, seconds_left
-from fairbox.runtime.time_limit import LAST_CALL_SECONDS, ends_in_time
+from fairbox.runtime.function_process import LAST_CALL_SECONDS, ends_in_time
 from fairbox.sdk import clients
 from fairbox.sdk.clients import NoTimeLeftError, make_client
 from fairbox.tables.calls import Calls

@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     )
     from fairbox.model.feed_types import Feed, FeedTopic
     from fairbox.model.messages import Message, MessageRef
-    from fairbox.model.received_messages import Received
+    from fairbox.model.receipts import Received
     from fairbox.model.topics import Partition, RetryPolicy, Subscription, Topic
     from fairbox.queue.models import QueueStats
     from fairbox.sdk.clients import client_config
@@ -201,7 +201,7 @@ _HOMES: Final = {
     "PurgeResult": "client.purge",
     "Queue": "client.queue",
     "QueueStats": "queue.models",
-    "Received": "model.received_messages",
+    "Received": "model.receipts",
     "RedriveResult": "client.redrive",
     "ResizeResult": "client.topic_resize",
     "Retry": "consumer.handler_outcomes",

@@ -25,8 +25,8 @@ from fairbox.api.patterns import (
     Time,
 )
 from fairbox.client.topic_administration import MAX_PAUSE_REASON
+from fairbox.model.epochs import MAX_SHARDS
 from fairbox.model.messages import MAX_DELAY_SECONDS
-from fairbox.model.sharding import MAX_SHARDS
 from fairbox.model.topics import (
     DAY,
     MAX_DEDUP_WINDOW,

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from fairbox.api.api_context import Api
     from fairbox.api.models import Encoding
     from fairbox.api.request import Request
-    from fairbox.model.received_messages import Received
+    from fairbox.model.receipts import Received
 
 Status = Literal["done", "stale", "failed"]
 

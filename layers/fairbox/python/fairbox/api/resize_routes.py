@@ -10,8 +10,8 @@ from fairbox.api.base_models import In as Input
 from fairbox.api.base_models import Milliseconds, Whole
 from fairbox.api.base_models import Out as Output
 from fairbox.api.route import Answer, Route
+from fairbox.model.epochs import MAX_SHARDS
 from fairbox.model.messages import check_topic
-from fairbox.model.sharding import MAX_SHARDS
 
 if TYPE_CHECKING:
     from fairbox.api.api_context import Api

@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
-from fairbox.cli import batch_wait as waiting
 from fairbox.cli.commands import DryRun, FromFile, Limit, OptionalLimit, Yes, noun, verb
 from fairbox.cli.item_input import check, item_ids, settle
 from fairbox.cli.output_fields import batch_fields, progress_fields
+from fairbox.cli.progress import end_wait, wait_for_batch
 from fairbox.cli.session import Session
 from fairbox.settings import OPEN_BATCH_DAYS, SEALED_BATCH_DAYS
 from fairbox.tables.batch_values import State
@@ -136,10 +136,10 @@ def seal(session: Session, name: BatchId, wait: Wait = False, timeout: Timeout =
     """Say that no more items will come, and show the progress."""
     progress = session.batches.seal(name)
     if wait:
-        progress = waiting.wait(session, name, timeout)
+        progress = wait_for_batch(session, name, timeout)
     session.show(progress_fields(progress))
     if wait:
-        waiting.end(session, progress, timeout)
+        end_wait(session, progress, timeout)
 
 
 @verb(batch, "ack", example="fairbox batch ack $BATCH:0:0 $BATCH:0:1")
@@ -185,13 +185,13 @@ def show(
 ) -> None:
     """Show a batch with its progress and metadata."""
     if wait:
-        progress = waiting.wait(session, name, timeout)
+        progress = wait_for_batch(session, name, timeout)
     else:
         progress = session.batches.progress(name, exact=not estimate)
     shown = batch_fields(session.batches.get(name)) | progress_fields(progress)
     session.show(shown | {"metadata": dict(session.batches.metadata(name))})
     if wait:
-        waiting.end(session, progress, timeout)
+        end_wait(session, progress, timeout)
 
 
 @verb(batch, "missing", example="fairbox batch missing $BATCH --limit 100")

@@ -20,7 +20,7 @@ from fairbox.cli.output_fields import (
     redrive_fields,
 )
 from fairbox.cli.partitions import AllPartitions, told, whole
-from fairbox.cli.progress_bar import progress
+from fairbox.cli.progress import bar
 from fairbox.cli.session import FAILED, Session
 from fairbox.client.dead_letter_content import Content
 from fairbox.errors import DeadLettersUnreadable, InvalidInput, MessagesNotFound
@@ -229,7 +229,7 @@ def purge(
         return
 
     session.confirm(f"Delete {found.count} dead letter(s) of topic {topic} for good?", yes=yes)
-    with progress("purging", found.count) as advance:
+    with bar("purging", found.count) as advance:
 
         def told_so_far(count: int) -> None:
             session.done = {"purged": count}
@@ -269,7 +269,7 @@ def _put_back(
     # a second's worth in a call at most, so that a low rate is kept too
     size = _CALL if rate is None else max(1, min(_CALL, int(rate)))
 
-    with progress("putting back", found.count) as advance:
+    with bar("putting back", found.count) as advance:
         for call in calls_of((str(ref) for ref in found.refs), size):
             # before the first call as well, if another partition's came before it
             if rate is not None and session.done:

@@ -15,7 +15,7 @@ from fairbox.cli.commands import (  # noqa: TC001 - the verb's parameters are re
     Yes,
 )
 from fairbox.cli.message_content import read_body
-from fairbox.cli.progress_bar import progress
+from fairbox.cli.progress import bar
 from fairbox.cli.session import FAILED, Session
 from fairbox.errors import InvalidInput
 
@@ -52,7 +52,7 @@ def import_rows(
     chosen = chosen if to is None else replace(chosen, to=to)
     if not dry_run:
         session.confirm(f"Move what waits in table {table} into the outbox?", yes=yes)
-    with progress("importing") as advance:
+    with bar("importing") as advance:
         result = RowImport(session.outbox).move(
             table, chosen, topic=topic, limit=limit, dry_run=dry_run, progress=advance
         )

@@ -16,7 +16,7 @@ from fairbox.cli.output_fields import (
     stored_fields,
 )
 from fairbox.cli.pipeline_verbs import run_job
-from fairbox.cli.progress_bar import progress
+from fairbox.cli.progress import bar
 from fairbox.cli.session import Session
 from fairbox.errors import InvalidInput
 
@@ -114,7 +114,7 @@ def misplaced(
 
     if not dry_run:
         session.confirm("Move the misplaced messages?", yes=yes)
-    with progress("scanning") as advance:
+    with bar("scanning") as advance:
         result = session.outbox.repair_misplaced(
             topic, dry_run=dry_run, units_a_second=units, progress=advance
         )

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from fairbox.client.topic_resize import EpochStatus, ResizeResult
     from fairbox.model.feed_types import Feed, FeedTopic
     from fairbox.model.messages import Message
-    from fairbox.model.received_messages import Received
+    from fairbox.model.receipts import Received
     from fairbox.model.topic_states import SubscriptionStatus, TopicState
     from fairbox.model.topics import Subscription
     from fairbox.queue.models import QueueStats

@@ -11,7 +11,7 @@ from fairbox.cli.commands import DryRun, FromFile, Yes, noun, verb
 from fairbox.cli.item_input import calls_of, item_ids
 from fairbox.cli.output_fields import received_fields, stats_fields, width_fields, width_text
 from fairbox.cli.partitions import AllPartitions, told, whole
-from fairbox.cli.progress_bar import progress
+from fairbox.cli.progress import bar
 from fairbox.cli.session import Session
 from fairbox.errors import StaleReceipt
 
@@ -192,7 +192,7 @@ def purge(
         return
 
     session.confirm(f"Purge topic {topic}?", yes=yes)
-    with progress("purging") as advance:
+    with bar("purging") as advance:
 
         def report(count: int) -> None:
             session.done = {"purged": count}
@@ -221,7 +221,7 @@ def _purge_all(
 
     session.confirm(f"Purge all {len(queue)} partitions of queue {queue.name}?", yes=yes)
     counts: dict[str, int] = {}
-    with progress("purging") as advance:
+    with bar("purging") as advance:
 
         def report(topic: str, count: int) -> None:
             counts[topic] = count

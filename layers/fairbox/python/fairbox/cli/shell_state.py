@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fairbox import Queue
     from fairbox.cli.library_clients import Clients
     from fairbox.model.messages import MessageRef
-    from fairbox.model.received_messages import Received
+    from fairbox.model.receipts import Received
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ from fairbox.cli.output_fields import (
     subscription_fields,
     topic_fields,
 )
-from fairbox.cli.resize_progress import watch_resize
+from fairbox.cli.progress import watch_resize
 from fairbox.cli.session import FAILED, Session
 from fairbox.client.topic_load import Load, measured_load
 from fairbox.errors import InvalidInput

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from fairbox.client.purges import Purges
 from fairbox.errors import FairboxError, Unavailable
-from fairbox.model.receipts import TOKEN_BYTES, Receipt
-from fairbox.model.received_messages import Received
+from fairbox.model.receipts import TOKEN_BYTES, Receipt, Received
 from fairbox.tables.dead_letters import read_dead
 from fairbox.tables.stored_messages import Claim
 

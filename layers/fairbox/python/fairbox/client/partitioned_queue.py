@@ -14,9 +14,9 @@ from fairbox.consumer.group import Consumers
 from fairbox.consumer.options import Permits
 from fairbox.errors import FairboxError, InvalidInput, TopicConflict
 from fairbox.model.clock import milliseconds
+from fairbox.model.epochs import MAX_PARTITIONS, partition_name, partition_number
 from fairbox.model.ids import time_of
 from fairbox.model.messages import MessageRef, check_text, check_topic
-from fairbox.model.sharding import MAX_PARTITIONS, partition_name, partition_number
 from fairbox.model.topics import Partition, Topic
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from fairbox.client.queue_resize import WidthResult
     from fairbox.consumer.ports import Source
     from fairbox.model.messages import Message
-    from fairbox.model.received_messages import Received
+    from fairbox.model.receipts import Received
     from fairbox.model.topic_states import TopicState
     from fairbox.queue.models import QueueStats
     from fairbox.tables.dead_letters import DeadLetter

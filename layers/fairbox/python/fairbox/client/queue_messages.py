@@ -10,8 +10,7 @@ from fairbox.client.settlement_by_ref import SettlementByRef, given_back, leavin
 from fairbox.errors import FairboxError, InvalidInput, StaleReceipt
 from fairbox.model.clock import seconds_left
 from fairbox.model.messages import MessageRef
-from fairbox.model.receipts import Receipt, check_consumer
-from fairbox.model.received_messages import Received
+from fairbox.model.receipts import Receipt, Received, check_consumer
 from fairbox.queue.models import (
     Taken,
     check_count,

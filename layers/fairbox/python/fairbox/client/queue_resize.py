@@ -11,12 +11,13 @@ from fairbox.model.epochs import (
     ANNOUNCE_MS,
     CLOSE_AFTER_MS,
     MAX_EPOCHS,
+    MAX_PARTITIONS,
     REMOVE_AFTER_MS,
     Epoch,
     announced,
+    partition_name,
     underway,
 )
-from fairbox.model.sharding import MAX_PARTITIONS, partition_name
 from fairbox.model.topics import Partition
 from fairbox.tables.topic_rows import check_stays
 

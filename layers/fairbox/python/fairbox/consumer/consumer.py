@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from fairbox.consumer.options import Permits
     from fairbox.consumer.ports import Figures, Log, Source, Thread, Threads
-    from fairbox.model.received_messages import Received
+    from fairbox.model.receipts import Received
     from fairbox.model.topics import RetryPolicy
 
 PROGRESS_SECONDS: Final = 60.0

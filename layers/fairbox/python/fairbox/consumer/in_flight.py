@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from fairbox.consumer.handler_outcomes import Outcome
-    from fairbox.model.received_messages import Received
+    from fairbox.model.receipts import Received
 
     _Entry = tuple[float, int, "InFlightMessage"]
 

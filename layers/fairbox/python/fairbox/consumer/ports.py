@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from fairbox.model.received_messages import Received
+    from fairbox.model.receipts import Received
     from fairbox.model.topic_states import TopicState
     from fairbox.model.topics import Partition
 

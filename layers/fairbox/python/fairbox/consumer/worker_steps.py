@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fairbox.consumer.options import Limits
     from fairbox.consumer.ports import Poll, Source
     from fairbox.consumer.rate_limit import RateLimit
-    from fairbox.model.received_messages import Received
+    from fairbox.model.receipts import Received
     from fairbox.model.topic_states import TopicState
 
 _EXPIRED: Final = Outcome("release", reason="its visibility ran out before a worker was free")

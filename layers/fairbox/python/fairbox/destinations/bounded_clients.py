@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from botocore.config import Config
 
-from fairbox.sdk.clients import bounded
-from fairbox.sdk.gc_pause import gc_paused
+from fairbox.sdk.clients import bounded, gc_paused
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,8 +9,7 @@ from typing import Any
 from fairbox.batches.ack_window import ack_messages
 from fairbox.observability.metrics import BATCH_ACKS, BATCH_ACKS_DROPPED
 from fairbox.runtime.function_application import Application
-from fairbox.runtime.start import make_at_start
-from fairbox.runtime.time_limit import ends_in_time
+from fairbox.runtime.function_process import ends_in_time, make_at_start
 
 logger = logging.getLogger("fairbox")
 

@@ -12,8 +12,7 @@ from fairbox.api.app import App
 from fairbox.client.outbox import Outbox
 from fairbox.model.clock import SystemClock
 from fairbox.model.ids import IdGenerator
-from fairbox.runtime.start import make_at_start
-from fairbox.runtime.time_limit import ends_in_time
+from fairbox.runtime.function_process import ends_in_time, make_at_start
 from fairbox.sdk.clients import make_client
 from fairbox.settings import FEEDS_TABLE, Settings
 

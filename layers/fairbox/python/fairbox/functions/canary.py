@@ -9,8 +9,7 @@ from typing import Any, Final
 from fairbox.client.queue import Queue
 from fairbox.model.ids import IdGenerator
 from fairbox.runtime.function_application import Application
-from fairbox.runtime.start import make_at_start
-from fairbox.runtime.time_limit import ends_in_time
+from fairbox.runtime.function_process import ends_in_time, make_at_start
 from fairbox.settings import SMOKE_PREFIX
 from fairbox.smoke.resources import SmokeResources
 from fairbox.smoke.run import Smoke

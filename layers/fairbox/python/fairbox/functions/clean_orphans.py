@@ -9,8 +9,7 @@ from typing import Any
 
 from fairbox.observability.metrics import STALLED_BATCHES
 from fairbox.runtime.function_application import Application
-from fairbox.runtime.start import make_at_start
-from fairbox.runtime.time_limit import ends_in_time
+from fairbox.runtime.function_process import ends_in_time, make_at_start
 from fairbox.settings import (
     CLEAN_ORPHANS_DRY_RUN,
     OPEN_BATCH_DAYS,

@@ -18,8 +18,7 @@ from fairbox.observability.metrics import (
     PAUSED_SUBSCRIPTIONS,
 )
 from fairbox.runtime.function_application import Application
-from fairbox.runtime.start import make_at_start
-from fairbox.runtime.time_limit import ends_in_time
+from fairbox.runtime.function_process import ends_in_time, make_at_start
 
 
 @cache
@@ -44,7 +43,6 @@ def handler(_event: dict[str, Any], _context: Any) -> dict[str, Any]:
 
     figures = count_outstanding(app.tables, app.tables.rows.listed(), app.clock)
     for topic, counted in figures.items():
-        # a deleted topic may still have rows
         state = app.tables.topic_cache.get(topic)
         app.metrics.emit(
             {

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from fairbox.aws.sqs_queues import answer_doorbells
 from fairbox.dispatch.visits import Visits
 from fairbox.runtime.function_application import Application
-from fairbox.runtime.start import make_at_start
-from fairbox.runtime.time_limit import ends_in_time
+from fairbox.runtime.function_process import ends_in_time, make_at_start
 
 if TYPE_CHECKING:
     from fairbox.dispatch.delivery import VisitReport

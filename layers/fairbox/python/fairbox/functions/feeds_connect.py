@@ -8,8 +8,7 @@ from typing import Any
 
 from fairbox.model.feed_types import SUBPROTOCOL
 from fairbox.runtime.feed_application import FeedsApplication
-from fairbox.runtime.start import make_at_start
-from fairbox.runtime.time_limit import ends_in_time
+from fairbox.runtime.function_process import ends_in_time, make_at_start
 from fairbox.tables.feed_connections import Connection
 
 

@@ -6,8 +6,7 @@ from functools import cache
 from typing import Any
 
 from fairbox.runtime.feed_application import FeedsApplication
-from fairbox.runtime.start import make_at_start
-from fairbox.runtime.time_limit import ends_in_time
+from fairbox.runtime.function_process import ends_in_time, make_at_start
 
 
 @cache

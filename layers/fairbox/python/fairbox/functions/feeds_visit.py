@@ -11,8 +11,7 @@ from fairbox.errors import FairboxError
 from fairbox.feeds.ringing import Doorbell
 from fairbox.observability.metrics import FEED_DELAY, FEED_FRAMES, FEED_PUT_OUT
 from fairbox.runtime.feed_application import FeedsApplication
-from fairbox.runtime.start import make_at_start
-from fairbox.runtime.time_limit import ends_in_time
+from fairbox.runtime.function_process import ends_in_time, make_at_start
 
 SENDING = 0.5
 """Share of the time limit in which posts begin: 20 s of 40."""

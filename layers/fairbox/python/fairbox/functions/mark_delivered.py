@@ -11,8 +11,7 @@ from fairbox.dispatch.parallel import in_threads
 from fairbox.dispatch.stream.marking import Marking
 from fairbox.observability.metrics import NEWER, UNREADABLE
 from fairbox.runtime.function_application import Application
-from fairbox.runtime.start import make_at_start
-from fairbox.runtime.time_limit import ends_in_time
+from fairbox.runtime.function_process import ends_in_time, make_at_start
 
 logger = logging.getLogger("fairbox")
 

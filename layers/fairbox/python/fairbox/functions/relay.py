@@ -8,8 +8,7 @@ from typing import Any
 from fairbox.dispatch.record_relay import Relay
 from fairbox.observability.metrics import NEWER, RUNG, UNREADABLE
 from fairbox.runtime.function_application import Application
-from fairbox.runtime.start import make_at_start
-from fairbox.runtime.time_limit import ends_in_time
+from fairbox.runtime.function_process import ends_in_time, make_at_start
 
 
 @cache

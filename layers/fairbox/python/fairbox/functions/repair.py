@@ -15,8 +15,7 @@ from fairbox.dispatch.stream.marking import Marking
 from fairbox.model.ids import IdGenerator
 from fairbox.observability.metrics import GIVEN_UP_AGE, GIVEN_UP_KEPT, NEWER
 from fairbox.runtime.function_application import Application
-from fairbox.runtime.start import make_at_start
-from fairbox.runtime.time_limit import ends_in_time
+from fairbox.runtime.function_process import ends_in_time, make_at_start
 from fairbox.settings import BATCHES_TABLE
 
 if TYPE_CHECKING:

@@ -1,7 +1,8 @@
-"""Epochs: the widths that a topic has had, and the place of a message among them.
+"""Epochs: the widths that a topic has had, and the place of a message among them; and partitions.
 
-A message's epoch is chosen by its id's time, its shard by its key. Both rules are fixed for good;
-`docs/reference/hashing.md` lists golden vectors of the shards for other languages.
+A message's epoch is chosen by its id's time, its shard by its key; the partition of a queue by a
+hash of its own. The rules are fixed for good; `docs/reference/hashing.md` lists golden vectors for
+other languages.
 """
 
 from __future__ import annotations
@@ -32,6 +33,10 @@ MAX_EPOCHS: Final = 32
 """Epochs that a topic may list: every list and receive goes through all of them."""
 
 Phase = Literal["announced", "current", "draining", "closed"]
+MAX_SHARDS: Final = 1_000
+SEPARATOR: Final = "__p"  # between a queue's name and a partition's number
+MAX_PARTITIONS: Final = 1_000
+_PARTITION_DOMAIN: Final = b"fairbox/partition\0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,3 +163,19 @@ def sharing(number: int, width: int, other: int) -> range:
     """
     step = gcd(width, other)
     return range(number % step, other, step)
+
+
+def partition_name(queue: str, number: int) -> str:
+    """Return the topic's name of a partition; partition 0 keeps the queue's own."""
+    # a queue may begin as a topic, whose messages then stay where they are
+    return f"{queue}{SEPARATOR}{number}" if number else queue
+
+
+def partition_number(key: str, partitions: int) -> int:
+    r"""Return the partition of a `PartitionedQueue` that a key belongs to.
+
+    Big-endian unsigned 64-bit of `SHA-256(b"fairbox/partition\0" + key)[0:8]` modulo the partition
+    count: another domain than the shards', so that the two never correlate.
+    """
+    digest = hashlib.sha256(_PARTITION_DOMAIN + key.encode()).digest()
+    return int.from_bytes(digest[:8], "big") % partitions

@@ -1,4 +1,4 @@
-"""Receipts: with one, a consumer shows that a message is its own."""
+"""Receipts, by which consumers show that messages are their own, and messages as they get them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import base64
 import binascii
 import hashlib
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from fairbox.errors import InvalidInput
 from fairbox.model.messages import MessageRef
+
+if TYPE_CHECKING:
+    from fairbox.model.messages import Message
 
 ClaimPlace = Literal["ready", "later", "held", "dead"]
 TOKEN_BYTES: Final = 12
@@ -95,3 +98,23 @@ def check_consumer(value: str, field: str = "consumer") -> str:
         expected = f"at most {MAX_CONSUMER_CHARACTERS} printable characters of ASCII"
         raise InvalidInput(field, expected)
     return value
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A message that a consumer holds.
+
+    Attributes:
+        message: the message, with its body.
+        receipt: proof of the claim, for `ack`, `nack` and `extend`.
+        receive_count: number of receives, including this one; from 1.
+        visible_at: the time from which others may receive it, in milliseconds since 1970 UTC.
+        reason, subscriptions: of a dead letter: the last failure, and those for which it died.
+    """
+
+    message: Message
+    receipt: str
+    receive_count: int
+    visible_at: int
+    reason: str = ""
+    subscriptions: frozenset[str] = frozenset()

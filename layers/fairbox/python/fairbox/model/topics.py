@@ -9,8 +9,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from fairbox.errors import InvalidInput
+from fairbox.model.epochs import MAX_PARTITIONS, MAX_SHARDS
 from fairbox.model.messages import check_text, check_topic
-from fairbox.model.sharding import MAX_PARTITIONS, MAX_SHARDS
 
 if TYPE_CHECKING:
     from random import Random

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
-from typing import Any, Final
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 from weakref import WeakSet
 
@@ -15,9 +17,11 @@ from botocore.exceptions import BotoCoreError, InvalidRegionError, NoRegionError
 
 from fairbox.errors import FairboxError, InvalidInput, NotConfigured
 from fairbox.model.clock import NO_TIME, check_seconds, out_of_time
-from fairbox.sdk.gc_pause import gc_paused
 from fairbox.sdk.service_errors import service_error
 from fairbox.settings import REGIONS, Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _CONNECT_SECONDS: Final = 2.0
 _READ_SECONDS: Final = 5.0
@@ -99,6 +103,8 @@ def _close_connections() -> None:
 
 # weak: a client that nobody uses is not kept for this
 _clients: Final[WeakSet[BaseClient]] = WeakSet()
+
+
 if hasattr(os, "register_at_fork"):  # Windows forks nothing
     os.register_at_fork(after_in_child=_close_connections)
 
@@ -170,3 +176,20 @@ def _check_url(text: str) -> None:
     url = urlsplit(text)
     if url.scheme not in ("http", "https") or url.port == 0:  # a port past 65535 is refused there
         raise ValueError(text)
+
+
+@contextmanager
+def gc_paused() -> Iterator[None]:
+    """Pause the collector; afterwards it is as it was.
+
+    Making a boto3 client loads a model of some ten thousand objects, all of which stay. The
+    collections that this sets off each walk everything imported before: a tenth of a cold start.
+    """
+    # a caller may have switched it off for good
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from fairbox.model.clock import milliseconds
-from fairbox.model.epochs import SETTLED_MS, sharing
+from fairbox.model.epochs import SETTLED_MS, partition_name, sharing
 from fairbox.model.messages import MessageRef
-from fairbox.model.sharding import partition_name
 from fairbox.tables.deferred_keys import audience_of, name_digest
 from fairbox.tables.stored_messages import key_digest
 
