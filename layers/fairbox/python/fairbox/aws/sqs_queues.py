@@ -50,11 +50,9 @@ class SqsDoorbells:
     apart have a FIFO queue of their own, whose groups are a subscription's.
 
     Args:
-        client: boto3's SQS client.
         queue_url: the FIFO queue.
         later_url: the standard queue, whose messages may be delayed one by one; None: nothing can
             be rung for later.
-        clock: gives the time.
         new_id: gives deduplication ids. Every doorbell has an id of its own, except doorbells for
             later that name no messages: of these, the queue keeps one for a shard and second.
         groups: gives how many visits of a topic run at a time.
@@ -297,7 +295,6 @@ class SqsAcks:
     """The ack queue: implements `fairbox.dispatch.ports.AckQueue`.
 
     Args:
-        client: boto3's SQS client.
         queue_url: a standard queue; order and repetition of acks do not matter.
     """
 

@@ -97,7 +97,6 @@ class EventLog:
     """The counts and the log of one consumer.
 
     Args:
-        counts: the counts.
         log: takes a line for each message that is not simply acked, and for each call that fails.
         fields: of every line.
     """
@@ -171,8 +170,6 @@ class ConsumerMetrics:
 
     Args:
         queue: knows the logical name and the partition that the topic was registered with.
-        topic: the topic.
-        counts: the counts.
         figures: takes them; None: nothing is written.
     """
 

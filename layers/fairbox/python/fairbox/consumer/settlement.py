@@ -26,9 +26,6 @@ class Extension:
 
     Args:
         queue: extends; many in a call if it has `extend_many`.
-        in_flight: the messages in hand.
-        events: counts and logs.
-        limits: bounds.
         now: seconds that never go back.
 
     Attributes:
@@ -94,9 +91,6 @@ class Settlement:
     """Settles the messages in hand that are done.
 
     Args:
-        queue: takes acks and the rest.
-        in_flight: the messages in hand.
-        events: counts and logs.
         now: seconds that never go back.
 
     Attributes:

@@ -22,7 +22,6 @@ class Turnstile:
     All workers except one wait for a lock, so that many waiting workers cost nothing.
 
     Args:
-        in_flight: the messages in hand.
         rate: a limit on the messages begun a second; None: none.
         permits: a limit on concurrent handlers; None: none.
     """

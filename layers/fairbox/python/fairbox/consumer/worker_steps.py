@@ -29,13 +29,9 @@ class WorkerSteps:
 
     Args:
         queue: where messages come from.
-        topic: its topic.
         handle: handles a message, and returns its outcome.
         late: returns the outcome of a message whose handler took longer than the time limit.
-        limits: bounds.
         grace: seconds that a handler has beyond its time limit, to clean up.
-        in_flight: the messages in hand.
-        events: counts and logs.
         now: seconds that never go back.
         name: shown with the messages that it holds; empty: none.
         rate: a limit on the messages begun a second; None: none.

@@ -31,11 +31,7 @@ logger = logging.getLogger("fairbox")
 
 
 class Burials:
-    """Moves messages from the outbox into lane `dead`.
-
-    Args:
-        tables: the tables.
-    """
+    """Moves messages from the outbox into lane `dead`."""
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables

@@ -168,8 +168,6 @@ class OutcomeWriter:
     """Writes the outcomes of one delivery: deletes, retries and deaths.
 
     Args:
-        tables: the tables.
-        clock, rng: time and jitter.
         result: the delivery's result, which is filled.
         order: of an ordered shard, its order.
     """

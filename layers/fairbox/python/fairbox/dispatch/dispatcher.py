@@ -47,10 +47,8 @@ class Dispatcher:
     """Delivers the messages that a visit has read or the relay was handed.
 
     Args:
-        tables: the tables.
         destinations: opens destinations.
         doorbells: enqueues visits for messages that have to wait.
-        clock, rng: time and jitter.
         fan_out: runs the calls to several destinations; `run_concurrently` or `run_sequentially`.
         readiness: says which subscriptions are ready; by default circuits and limits do.
     """

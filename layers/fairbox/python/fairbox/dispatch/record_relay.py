@@ -80,11 +80,7 @@ class _Inbox:
 
 
 class Relay:
-    """Delivers the inserts of a stream.
-
-    Args:
-        dispatcher: sends, deletes, retries.
-    """
+    """Delivers the inserts of a stream."""
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher

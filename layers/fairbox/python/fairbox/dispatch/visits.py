@@ -31,11 +31,7 @@ _AFTER_PROBE_MS: Final = 5000
 
 
 class Visits:
-    """Visits shards that doorbells name.
-
-    Args:
-        dispatcher: sends, deletes, retries.
-    """
+    """Visits shards that doorbells name."""
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher

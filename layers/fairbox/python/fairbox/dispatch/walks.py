@@ -50,8 +50,6 @@ class Walk:
     """One walk.
 
     Args:
-        dispatcher: sends, deletes, retries.
-        topic: the topic.
         doorbell: without refs; or of one subscription, to begin at the smallest of its refs.
         report: is filled.
         deadline: no call begins after this time (seconds since 1970).

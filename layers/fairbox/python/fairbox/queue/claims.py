@@ -54,7 +54,6 @@ class Claimer:
     """Claims messages of unordered topics.
 
     Args:
-        tables: the tables.
         clock, rng: time and tokens.
     """
 

@@ -47,10 +47,6 @@ _TOLD_MS: Final = 60_000  # how often a full row is told of
 class OrderedReceive:
     """Receives from ordered topics.
 
-    Args:
-        tables: the tables.
-        clock, rng: time, tokens and turns.
-
     Attributes:
         rows: the rows that this process knows.
         waiting: the keys that wait beside them.

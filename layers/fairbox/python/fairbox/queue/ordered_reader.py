@@ -114,10 +114,8 @@ class ShardReader:
     """Reads ordered shards.
 
     Args:
-        tables: the tables.
         rows: the rows that this process knows.
         waiting: the keys that wait beside them.
-        clock: the time.
     """
 
     def __init__(self, tables: Tables, rows: KnownRows, waiting: WaitingKeys, clock: Clock) -> None:

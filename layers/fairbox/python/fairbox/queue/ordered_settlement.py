@@ -36,7 +36,6 @@ class OrderedSettlement:
     """Ends or prolongs claims on ordered topics.
 
     Args:
-        tables: the tables.
         rows: the rows as this process knows them: they save a read if no other wrote since.
         clock, rng: time, and jitter.
     """

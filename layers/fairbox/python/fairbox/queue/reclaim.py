@@ -71,8 +71,6 @@ class Reclaim:
     """The checks that one process makes.
 
     Args:
-        tables: the tables.
-        reader, claimer: read lanes, claim messages.
         clock, rng: time, and which lane comes first.
     """
 

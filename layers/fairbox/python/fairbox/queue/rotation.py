@@ -69,7 +69,6 @@ class Rounds:
     """Reads rounds, and says how soon the next one is worth its cost.
 
     Args:
-        clock: the time.
         pulled: returns a topic as it stood at most a second ago, or raises.
     """
 

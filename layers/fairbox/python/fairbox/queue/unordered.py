@@ -66,9 +66,7 @@ class UnorderedReceive:
     """Receives from unordered topics.
 
     Args:
-        tables: the tables.
         hints: hint rows of this process.
-        clock, rng: time, tokens and turns.
     """
 
     def __init__(self, tables: Tables, hints: HintCache, clock: Clock, rng: Random) -> None:

@@ -101,7 +101,6 @@ class LaneReader:
     """Reads pages of lanes, and removes messages that no consumer will receive.
 
     Args:
-        tables: the tables.
         clock: the time, for due and held messages.
     """
 

@@ -30,7 +30,6 @@ class UnorderedSettlement:
     """Ends or prolongs claims on unordered topics.
 
     Args:
-        tables: the tables.
         hints: cached hint rows: messages given back are found at once.
         clock, rng: time, and jitter of back-off.
     """

@@ -34,7 +34,6 @@ class WaitingKeys:
     """Moves waiting keys out of the rows of shards, and back when they are due.
 
     Args:
-        tables: the tables.
         clock, rng: time, and names of items.
     """
 

@@ -33,12 +33,7 @@ class RetireReport:
 
 
 class Retiring:
-    """Closes and removes the epochs that hold nothing.
-
-    Args:
-        tables: the tables.
-        clock: time and pace.
-    """
+    """Closes and removes the epochs that hold nothing."""
 
     def __init__(self, tables: Tables, clock: Clock) -> None:
         self._epochs = EpochTable(tables)

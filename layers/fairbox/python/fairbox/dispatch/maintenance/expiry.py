@@ -85,8 +85,6 @@ class Expiry:
     write of its next check: when the oldest message expires, an hour ahead at most.
 
     Args:
-        tables: the tables.
-        clock: time and pace.
         run: makes many independent calls.
     """
 

@@ -59,8 +59,6 @@ class Recounts:
     each key. A recount goes on where the run before stopped, so a shard may have any size.
 
     Args:
-        tables: the tables.
-        clock: time and pace.
         next_id: makes ids.
     """
 

@@ -164,11 +164,9 @@ class Repair:
     """Scans the outbox at a bounded rate, resumably.
 
     Args:
-        tables: the tables.
         marking: marks the records of given-up batches.
         given_up: given-up batches.
         doorbells: enqueues visits for their undelivered messages.
-        clock: time and pace.
         others: replay given-up batches of other tables' streams until a deadline, by table;
             False when something is left, and the batch must be kept.
         retiring: takes old epochs off their topics' lists; None: they stay.

@@ -79,9 +79,7 @@ class Sweep:
     does not know these, and checks some shards twice before others.
 
     Args:
-        tables: the tables.
         doorbells: enqueues visits.
-        clock: time and pace.
         run: makes many independent calls; `one_by_one` or `in_threads`.
         expiry: removes messages after their topic's retention; None: nothing does.
     """

@@ -81,12 +81,7 @@ NOTHING: Final = Waits()
 
 
 class ResizeBarrier:
-    """Finds the keys of a shard that have to wait.
-
-    Args:
-        tables: the tables.
-        clock: the time.
-    """
+    """Finds the keys of a shard that have to wait."""
 
     def __init__(self, tables: Tables, clock: Clock) -> None:
         self._tables = tables
@@ -272,7 +267,6 @@ class BlockingLetters:
     """Reads the dead letters of one shard.
 
     Args:
-        tables: the tables.
         topic: the shard's; keys wait for their dead letters only if it says `block`.
         shard: topic, epoch and shard.
     """

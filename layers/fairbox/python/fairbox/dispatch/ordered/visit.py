@@ -47,11 +47,7 @@ _FROM_HEAD_AT_MOST_MS: Final = 86_400_000  # in a paused week a message is read 
 
 
 class OrderedVisits:
-    """Visits shards of ordered topics.
-
-    Args:
-        dispatcher: sends, deletes, retries.
-    """
+    """Visits shards of ordered topics."""
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher

@@ -49,7 +49,6 @@ class BodiesInHand:
 
     Args:
         bodies: their store; None: there is none.
-        clock: gives the time.
         limit: bytes of all calls together.
 
     Attributes:

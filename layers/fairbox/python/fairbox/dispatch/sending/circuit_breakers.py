@@ -54,7 +54,6 @@ class Gate:
 
     Args:
         tables: the status of subscriptions.
-        clock, rng: time and jitter.
     """
 
     def __init__(self, tables: Tables, clock: Clock, rng: Random) -> None:

@@ -112,7 +112,6 @@ class Lines:
 
     Args:
         open_: opens destinations.
-        clock: the time.
         readiness: as of `Sender`.
         jobs: the work.
         groups: deliveries of a subscription at a time; None: as many as it has visits apart.

@@ -100,7 +100,6 @@ class Rates:
 
     Args:
         tables: where buckets are kept.
-        clock: the time.
     """
 
     def __init__(self, tables: Tables, clock: Clock) -> None:

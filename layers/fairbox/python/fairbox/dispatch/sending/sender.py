@@ -65,7 +65,6 @@ class Sender:
     Args:
         bodies: where offloaded bodies lie; None: nowhere.
         destinations: opens destinations.
-        clock: the time.
         fan_out: runs the calls to several destinations; `run_concurrently` or `run_sequentially`.
         readiness: says which subscriptions are ready, and how much they take at once.
         rng: spreads the trials of lines that may be slow.

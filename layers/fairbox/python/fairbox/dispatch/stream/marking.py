@@ -123,9 +123,7 @@ class Marking:
     """Marks the changes that the stream brings.
 
     Args:
-        tables: the tables.
         archive: keeps every event.
-        clock: gives the time.
         acks: takes the batch items of delivered messages. None: there are no batches, and a
             delivered message that carries an item is a record that cannot be handled.
         aside: keeps records that cannot be handled, so that they stop no others; None: nothing
