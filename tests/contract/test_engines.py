@@ -72,6 +72,17 @@ class TestPutAndGet:
         )
         assert answer["Item"] == {"s": RICH["s"], "m": {"M": {"in": {"L": [{"S": ""}]}}}}
 
+    def test_paths_into_one_element_keep_one_element_in_its_order(
+        self, client: Any, table: str
+    ) -> None:
+        elements = [{"M": {name: {"S": name} for name in "xyz"}} for _ in range(3)]
+        client.put_item(TableName=table, Item={**key(), "a": {"L": elements}})
+        answer = client.get_item(
+            TableName=table, Key=key(), ProjectionExpression="a[2].x, a[0].y, a[0].z, a[1].gone"
+        )
+        kept = [{"M": {"y": {"S": "y"}, "z": {"S": "z"}}}, {"M": {"x": {"S": "x"}}}]
+        assert answer["Item"] == {"a": {"L": kept}}
+
     @pytest.mark.parametrize(
         "item",
         [

@@ -4,35 +4,56 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 from .grammar import ExpressionError, Parser, Path, tokens_of
 from .values import Item, Value, copy_value
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 Names = tuple[tuple[str, str], ...]
+
+
+Below = dict[str | int, "Below | None"]
+"""What a projection keeps of a document, by part of a path; None: the whole."""
 
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """The paths that a projection keeps."""
+    """The paths that a projection keeps, as a tree, and the placeholders that it uses."""
 
-    paths: tuple[Path, ...]
+    tree: Below
     names: frozenset[str]
 
     def keep(self, item: Item) -> Item:
         """A copy of the attributes that the paths name; absent ones are left out."""
-        kept: Item = {}
-        for path in self.paths:
-            first = path.parts[0]
-            if len(path.parts) == 1:
-                if first in item:
-                    kept[str(first)] = copy_value(item[str(first)])
-            else:
-                found = resolve(item, path)
-                if found is not None:
-                    _graft(kept, path.parts, copy_value(found))
-        return kept
+        return {
+            str(name): kept
+            for name, below in self.tree.items()
+            if name in item and (kept := _kept(item[str(name)], below))
+        }
+
+
+def _kept(value: Value, below: Below | None) -> Value | None:
+    """A copy of what is kept of a value; None: nothing of it is there."""
+    if below is None:
+        return copy_value(value)
+
+    # an element has one place however many paths lead into it, and elements keep their order
+    indexes = sorted(part for part in below if isinstance(part, int))
+    elements = value.get("L", ())
+    found = [_kept(elements[n], below[n]) for n in indexes if n < len(elements)]
+    if some := [one for one in found if one is not None]:
+        return {"L": some}
+
+    fields = value.get("M", {})
+    kept = {
+        part: one
+        for part, rest in below.items()
+        if isinstance(part, str) and part in fields and (one := _kept(fields[part], rest))
+    }
+    return {"M": kept} if kept else None
 
 
 @lru_cache(maxsize=4096)
@@ -44,7 +65,18 @@ def compile_projection(text: str, names: Names) -> Projection:
         paths.append(parser.path())
     parser.end()
     refuse_overlaps(paths)
-    return Projection(tuple(paths), frozenset(parser.used_names))
+    return projection(paths, frozenset(parser.used_names))
+
+
+def projection(paths: Iterable[Path], names: frozenset[str]) -> Projection:
+    """Return what keeps these paths, none of which contains another."""
+    tree: Below = {}
+    for path in paths:
+        place = tree
+        for part in path.parts[:-1]:
+            place = cast("Below", place.setdefault(part, {}))
+        place[path.parts[-1]] = None
+    return Projection(tree, names)
 
 
 def refuse_overlaps(paths: list[Path]) -> None:
@@ -76,21 +108,3 @@ def resolve(item: Item, path: Path) -> Value | None:
         else:
             value = value.get("M", {}).get(part)
     return value
-
-
-def _graft(kept: Item, parts: tuple[str | int, ...], value: Value) -> None:
-    """Put `value` under `parts`; list elements keep their order, not their index."""
-    place: Any = kept
-    for part, following in pairwise(parts):
-        empty: Value = {"L": []} if isinstance(following, int) else {"M": {}}
-        if isinstance(part, int):
-            place.append(empty)
-            holder = empty
-        else:
-            holder = place.setdefault(part, empty)
-        place = next(iter(holder.values()))
-
-    if isinstance(parts[-1], int):
-        place.append(value)
-    else:
-        place[parts[-1]] = value

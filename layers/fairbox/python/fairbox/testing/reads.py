@@ -109,7 +109,7 @@ class Page:
         if self.index is None or self.index.projected is None:
             return
 
-        shown = {str(path.parts[0]) for path in self.projection.paths} if self.projection else set()
+        shown = set(map(str, self.projection.tree)) if self.projection else set()
         if unknown := sorted(shown - {*self.index.projected}):
             raise invalid_parameter(
                 f"Global secondary index {self.index.name} does not project [{', '.join(unknown)}]"

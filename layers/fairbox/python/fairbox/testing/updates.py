@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from .expressions import Read, Values, compile_read
 from .grammar import ExpressionError, Parser, Path, Token, tokens_of
-from .paths import Names, Projection, refuse_overlaps, resolve
+from .paths import Names, projection, refuse_overlaps, resolve
 from .refusals import invalid
 from .values import Item, Value, copy_value, kind_of, number, number_text, take_value
 
@@ -104,7 +104,7 @@ class Update:
 
     def touched(self, item: Item) -> Item:
         """A copy of the attributes of `item` that the paths of this update name."""
-        return Projection(self.paths, self.names).keep(item)
+        return projection(self.paths, self.names).keep(item)
 
 
 @lru_cache(maxsize=4096)
