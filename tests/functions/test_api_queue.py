@@ -7,6 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from botocore.exceptions import ClientError
 from fairbox import Message, MessageRef, Queue, RetryPolicy, Subscription, Throttled, Topic
 from fairbox.api import queue_routes as queueing
 from fairbox.api.responses import MAX_ANSWER_BYTES
@@ -127,6 +128,22 @@ class TestReceiving:
         assert second
         assert {m["receive_count"] for m in first + second} == {1}
         assert not {m["id"] for m in first} & {m["id"] for m in second}
+
+    def test_a_failure_to_give_the_rest_back_keeps_no_message_from_the_caller(
+        self, api: ApiClient, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(queueing, "MAX_ANSWER_BYTES", 3000)
+        send(api, *(b"%d" % n + b"x" * 1200 for n in range(4)))
+        engine, claims = api.application.engine, iter([None])
+        call = engine.batch_execute_statement
+
+        def claim_and_fail(**request: Any) -> Any:
+            for _ in claims:
+                return call(**request)
+            raise ClientError({"Error": {"Code": "ThrottlingException"}}, "BatchExecuteStatement")
+
+        monkeypatch.setattr(engine, "batch_execute_statement", claim_and_fail)
+        assert receive(api)
 
     def test_a_body_too_large_for_any_answer_is_omitted(self, api: ApiClient) -> None:
         send(api, b"x" * (MAX_ANSWER_BYTES + 1))

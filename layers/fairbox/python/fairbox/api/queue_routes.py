@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Literal
 
 from fairbox.api.queue_models import (
@@ -20,7 +21,7 @@ from fairbox.api.queue_models import (
 from fairbox.api.request import checked
 from fairbox.api.responses import MAX_ANSWER_BYTES
 from fairbox.api.route import Answer, Route
-from fairbox.errors import FAILED, InvalidInput, StaleReceipt
+from fairbox.errors import FAILED, FairboxError, InvalidInput, StaleReceipt
 from fairbox.model.ids import time_of
 from fairbox.model.messages import check_topic
 from fairbox.model.receipts import Receipt
@@ -67,7 +68,9 @@ def _fitted(api: Api, received: Sequence[Received]) -> Answer:
     shown, rest = _fitting(received)
     # no attempt is counted: nobody has seen these messages
     if rest:
-        api.queue.release([one.receipt for one in rest])
+        # if that fails they come back when their claims end: no reason to hold the others back
+        with suppress(FairboxError):
+            api.queue.release([one.receipt for one in rest])
     return Answer(200, ReceivedMessages(messages=shown))
 
 
