@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fairbox.cloudevents import CloudEvent
 from fairbox.consumer.handler_outcomes import check_handler, not_understood
 from fairbox.errors import InvalidInput, TransactionCancelled
-from fairbox.inbox.lambda_events import Event
-from fairbox.inbox.records import read_events, ref_of
-from fairbox.inbox.webhooks import SIGNATURE
+from fairbox.inbox.lambda_events import SIGNATURE, Event, read_events, ref_of
 from fairbox.model.clock import SystemClock
 from fairbox.model.ids import parse_id
 from fairbox.model.messages import check_text
