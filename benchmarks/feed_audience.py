@@ -16,7 +16,7 @@ from fairbox.aws.feed_sockets import ANSWER_SECONDS, FeedSockets
 from fairbox.dispatch.parallel import one_by_one
 from fairbox.errors import FairboxError
 from fairbox.feeds.asking import Asking
-from fairbox.feeds.posting import POSTS, Posting
+from fairbox.feeds.frames import POSTS, Posting
 from fairbox.feeds.pushing import Pushing
 from fairbox.feeds.ringing import Doorbell, Ringing
 from fairbox.tables.calls import Calls

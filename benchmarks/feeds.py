@@ -12,7 +12,7 @@ from math import inf
 from typing import Final
 
 from fairbox.aws.feed_sockets import FeedSockets
-from fairbox.feeds.posting import POSTS, Posting
+from fairbox.feeds.frames import POSTS, Posting
 from fairbox.testing.application import FEEDS
 
 from benchmarks.feed_audience import POST_SECONDS, Audience, DueClock, Lanes, parsed

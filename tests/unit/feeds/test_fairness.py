@@ -11,8 +11,7 @@ import pytest
 from fairbox import Unavailable
 from fairbox.aws.feed_sockets import FeedSockets
 from fairbox.feeds.asking import ANSWER_BYTES
-from fairbox.feeds.frames import Slice, frames_of, slices_of
-from fairbox.feeds.posting import POSTS, Posting, Sent
+from fairbox.feeds.frames import POSTS, Posting, Sent, Slice, frames_of, slices_of
 from fairbox.tables.feed_topics import Bundle
 
 from benchmarks.feed_audience import Audience, DueClock, Lanes

@@ -9,7 +9,7 @@ import pytest
 from botocore.exceptions import ClientError
 from fairbox import Feed, FeedFull
 from fairbox.feeds.asking import Asking
-from fairbox.feeds.polling import Polling
+from fairbox.feeds.feed_requests import Polling
 from fairbox.feeds.tokens import make_token
 from fairbox.tables.calls import Calls
 from fairbox.tables.feed_connections import FeedConnections
@@ -20,7 +20,7 @@ from fairbox.testing.application import FEEDS, MemoryApplication
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fairbox.feeds.polling import Reply
+    from fairbox.feeds.feed_requests import Reply
 
 BTC, INBOX = "trades/btc", "inbox/u7"
 

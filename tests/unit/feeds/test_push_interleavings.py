@@ -14,7 +14,7 @@ from fairbox.client.feed_positions import FeedPositions
 from fairbox.dispatch.parallel import one_by_one
 from fairbox.feeds.asking import Asking
 from fairbox.feeds.feed_requests import Requests
-from fairbox.feeds.posting import Posting
+from fairbox.feeds.frames import Posting
 from fairbox.feeds.pushing import Pushing
 from fairbox.feeds.ringing import Doorbell, Ringing
 from fairbox.tables.calls import Calls

@@ -13,7 +13,7 @@ from fairbox.aws.feed_sockets import FeedSockets
 from fairbox.dispatch.parallel import one_by_one
 from fairbox.feeds.asking import Asking
 from fairbox.feeds.feed_requests import Requests
-from fairbox.feeds.posting import RETRY_SECONDS, TICK_SECONDS, Posting
+from fairbox.feeds.frames import RETRY_SECONDS, TICK_SECONDS, Posting
 from fairbox.feeds.pushing import LATE_SECONDS, OUTAGE, OUTAGE_TRIES, Pushed, Pushing
 from fairbox.feeds.ringing import DOORBELL_BYTES, Doorbell, Ringing, decode
 from fairbox.model.feed_types import MAX_BODY

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fairbox.aws.deployed_settings import settings_with
 from fairbox.aws.token_keys import SecretKeys
 from fairbox.errors import FairboxError, InvalidInput, MessagesNotWritten, NotConfigured
-from fairbox.feeds.feed_messages import text_of
-from fairbox.feeds.feed_publishing import Publishing
+from fairbox.feeds.feed_messages import Publishing, text_of
 from fairbox.feeds.tokens import make_token
 from fairbox.model.clock import SystemClock
 from fairbox.model.feed_types import FeedTopic, feed_topic

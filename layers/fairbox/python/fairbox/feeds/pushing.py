@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from fairbox.dispatch.parallel import Run
-    from fairbox.feeds.frames import Slice
-    from fairbox.feeds.posting import Posting
+    from fairbox.feeds.frames import Posting, Slice
     from fairbox.feeds.ringing import Doorbell, News, Ringing
     from fairbox.model.feed_types import Feed
     from fairbox.tables.feed_connections import FeedConnections

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fairbox.aws.feed_sockets import ANSWER_SECONDS, FeedSockets
 from fairbox.aws.token_keys import SecretKeys
 from fairbox.feeds.asking import Asking
-from fairbox.feeds.feed_requests import Requests
-from fairbox.feeds.polling import Polling
+from fairbox.feeds.feed_requests import Polling, Requests
 from fairbox.feeds.ringing import Ringing
 from fairbox.model.clock import SystemClock
 from fairbox.observability.metrics import Metrics
@@ -99,7 +98,7 @@ class FeedsApplication:
     def pushing(self) -> Pushing:
         """The frames to clients."""
         # imported where they are used: the functions that clients wait for do without the cycles
-        from fairbox.feeds.posting import Posting  # noqa: PLC0415
+        from fairbox.feeds.frames import Posting  # noqa: PLC0415
         from fairbox.feeds.pushing import Pushing  # noqa: PLC0415
 
         table, url = self.settings.required(FEEDS_TABLE), self.settings.required(FEEDS_URL)
