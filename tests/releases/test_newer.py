@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from fairbox import Message, NewerVersion, Subscription, Topic
 from fairbox.aws.sqs_queues import decode
-from fairbox.batches.ack_window import ack_messages
+from fairbox.batches.coalesced_acks import ack_messages
 from fairbox.dispatch.ports import TAKEN
 from fairbox.errors import DeadLettersUnreadable
 from fairbox.tables.shard_rows import read_shard

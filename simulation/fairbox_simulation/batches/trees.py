@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 from unittest.mock import patch
 
-from fairbox.batches import additions, tree_reads
+from fairbox.batches import additions, batch_parts
 from fairbox.tables import batch_values
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def small_trees() -> Iterator[None]:
         yield
         return
     with ExitStack() as stack:
-        for module in (batch_values, additions, tree_reads):
+        for module in (batch_values, additions, batch_parts):
             stack.enter_context(patch.object(module, "ROOT_GROUPS", 1))
         for module in (batch_values, additions):
             stack.enter_context(patch.object(module, "NODE_GROUPS", 2))

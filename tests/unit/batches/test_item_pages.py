@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 from fairbox import InvalidInput, Page, UnknownBatch
-from fairbox.batches import item_pages as walking
+from fairbox.batches import batch_lists as walking
 from fairbox.testing import CostMeter
 from fairbox.testing.application import MemoryApplication
 

@@ -5,9 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal
 
-from fairbox.batches.batch_parts import DAY_HOURS, WEEK_HOURS
+from fairbox.batches.batch_parts import (
+    DAY_HOURS,
+    WEEK_HOURS,
+    finished_hour,
+    unfinished_groups,
+    unfinished_nodes,
+)
 from fairbox.batches.lifecycle import ERASE_GROUPS
-from fairbox.batches.tree_reads import finished_hour, unfinished_groups, unfinished_nodes
 from fairbox.errors import FairboxError
 from fairbox.model.ids import parse_item
 from fairbox.tables.batch_values import ORPHANED_TOPIC, Change, LeafKey, hour_of

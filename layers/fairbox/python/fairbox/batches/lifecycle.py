@@ -6,10 +6,9 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Literal
 
-from fairbox.batches.batch_parts import DAY_HOURS, TRIES
+from fairbox.batches.batch_parts import DAY_HOURS, TRIES, known_root
 from fairbox.batches.progress_reader import ProgressReader
 from fairbox.batches.results import Batch
-from fairbox.batches.tree_reads import known_root
 from fairbox.errors import BatchBusy, BatchEnded
 from fairbox.tables.batch_values import FENCED, Announcement, Change, LeafKey, hour_of, node_of
 

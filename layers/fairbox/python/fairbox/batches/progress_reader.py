@@ -6,13 +6,13 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from fairbox.batches.results import Progress
-from fairbox.batches.tree_reads import (
+from fairbox.batches.batch_parts import (
     known_root,
     unfinished_groups,
     unfinished_nodes,
     unfinished_under_root,
 )
+from fairbox.batches.results import Progress
 from fairbox.tables.batch_values import LeafKey
 
 if TYPE_CHECKING:

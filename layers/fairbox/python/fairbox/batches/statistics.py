@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from fairbox.batches.tree_reads import finished_hour, unfinished_groups, unfinished_nodes
+from fairbox.batches.batch_parts import finished_hour, unfinished_groups, unfinished_nodes
 from fairbox.tables.batch_values import LeafKey, hour_of
 
 if TYPE_CHECKING:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fairbox.batches.additions import Additions
-from fairbox.batches.batch_lists import BatchLists
+from fairbox.batches.batch_lists import BatchLists, ItemPages
 from fairbox.batches.cascade import Cascade
 from fairbox.batches.cleanup import Cleanup
-from fairbox.batches.item_pages import ItemPages
 from fairbox.batches.item_settlement import Settlement
 from fairbox.batches.lifecycle import Lifecycle
 from fairbox.batches.progress_reader import ProgressReader

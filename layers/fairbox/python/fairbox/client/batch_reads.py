@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from fairbox.batches.batch_parts import known_root
 from fairbox.batches.results import Batch
-from fairbox.batches.tree_reads import known_root
 from fairbox.client.batch_context import BatchPart
 from fairbox.errors import InvalidInput, UnknownBatch
 from fairbox.model.ids import check_batch_id

@@ -6,7 +6,7 @@ import logging
 from functools import cache
 from typing import Any
 
-from fairbox.batches.ack_window import ack_messages
+from fairbox.batches.coalesced_acks import ack_messages
 from fairbox.observability.metrics import BATCH_ACKS, BATCH_ACKS_DROPPED
 from fairbox.runtime.function_application import Application
 from fairbox.runtime.function_process import ends_in_time, make_at_start
