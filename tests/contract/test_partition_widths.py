@@ -25,7 +25,7 @@ from tests.support.outbox_fixture import Setup
 
 if TYPE_CHECKING:
     from fairbox import Outbox, Received
-    from fairbox.client.queue_resize import WidthResult
+    from fairbox.client.resize import WidthResult
 
 KEYS = [f"key-{n}" for n in range(12)]
 

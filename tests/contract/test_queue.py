@@ -19,7 +19,7 @@ from fairbox import (
     Unavailable,
     UnknownTopic,
 )
-from fairbox.client.receives import NEVER, Receives
+from fairbox.client.reading import NEVER, Receives
 from fairbox.model.receipts import Receipt
 from fairbox.tables.key_claims import MAX_ENTRIES
 from fairbox.tables.stored_messages import CONSUMER

@@ -23,7 +23,7 @@ from fairbox.aws.s3_bodies import S3Bodies
 from fairbox.aws.sqs_queues import SqsAcks, SqsDoorbells
 from fairbox.aws.token_keys import SecretKeys
 from fairbox.batches.ack_messages import pack
-from fairbox.client.purges import Purges
+from fairbox.client.purge import Purges
 from fairbox.doctor import aws
 from fairbox.testing.application import BATCHES, DELIVERIES, FEEDS, OUTBOX
 from fairbox_cdk.api import ROUTES

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fairbox import BodyTooLarge, Message, Outbox, Subscription, Topic
-from fairbox.client.topic_body_limits import ALWAYS_FIT
+from fairbox.client.publishing import ALWAYS_FIT
 from fairbox.destinations.body_limits import excess
 from fairbox.destinations.sns import Sns
 from fairbox.model.bodies import ARCHIVED_UP_TO

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fairbox import InvalidInput, Message, MessageRef, MessagesNotFound, UnknownTopic
-from fairbox.client.purges import Purges
+from fairbox.client.purge import Purges
 from fairbox.dispatch.ports import TAKEN
 from fairbox.tables.stored_messages import read_message
 from fairbox.testing import Fault, FaultyDynamoDB

@@ -19,7 +19,7 @@ from fairbox import (
     UnknownTopic,
 )
 from fairbox.client.outbox import Outbox
-from fairbox.client.redrives import Redrives
+from fairbox.client.redrive import Redrives
 from fairbox.dispatch.burials import Burials
 from fairbox.dispatch.ports import TAKEN
 from fairbox.tables.stored_messages import read_message

@@ -16,18 +16,16 @@ if TYPE_CHECKING:
     from fairbox.client.feed_client import FeedClient
     from fairbox.client.feed_positions import FeedMessage, FeedUpdate
     from fairbox.client.feeds import Feeds
-    from fairbox.client.manual_delivery import SweepResult
+    from fairbox.client.manual_delivery import SkipResult, SweepResult
     from fairbox.client.misplaced_messages import Misplaced, PlacementResult
     from fairbox.client.outbox import Outbox
     from fairbox.client.partition_types import PartitionResults
     from fairbox.client.partitioned_queue import PartitionedQueue
     from fairbox.client.purge import PurgeResult
     from fairbox.client.queue import Queue
-    from fairbox.client.queue_resize import WidthResult
     from fairbox.client.redrive import RedriveResult
+    from fairbox.client.resize import ResizeResult, WidthResult
     from fairbox.client.row_import import ImportResult, RowImport
-    from fairbox.client.skips import SkipResult
-    from fairbox.client.topic_resize import ResizeResult
     from fairbox.consumer.consumer import Consumer
     from fairbox.consumer.counts import ConsumerCounts
     from fairbox.consumer.group import Consumers
@@ -194,7 +192,7 @@ _HOMES: Final = {
     "Partition": "model.topics",
     "PartitionResults": "client.partition_types",
     "PartitionedQueue": "client.partitioned_queue",
-    "WidthResult": "client.queue_resize",
+    "WidthResult": "client.resize",
     "client_config": "sdk.clients",
     "PlacementResult": "client.misplaced_messages",
     "Progress": "batches.results",
@@ -203,12 +201,12 @@ _HOMES: Final = {
     "QueueStats": "queue.models",
     "Received": "model.receipts",
     "RedriveResult": "client.redrive",
-    "ResizeResult": "client.topic_resize",
+    "ResizeResult": "client.resize",
     "Retry": "consumer.handler_outcomes",
     "RetryPolicy": "model.topics",
     "RowImport": "client.row_import",
     "RowLayout": "tables.row_layouts",
-    "SkipResult": "client.skips",
+    "SkipResult": "client.manual_delivery",
     "Subscription": "model.topics",
     "SweepResult": "client.manual_delivery",
     "Topic": "model.topics",

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from fairbox.api.base_models import In, Milliseconds, Out, Query, Whole
 from fairbox.api.patterns import CALLBACK, BatchId, Item, Text
-from fairbox.client.batch_callbacks import MAX_RETRY_HOURS
+from fairbox.client.batch_changes import MAX_RETRY_HOURS
 from fairbox.tables.batch_values import MAX_GROUP_SIZE, State
 
 MAX_ITEMS: Final = 10_000

@@ -10,7 +10,7 @@ from fairbox.api.base_models import In
 from fairbox.api.models import Encoding  # noqa: TC001 - pydantic reads it
 from fairbox.api.patterns import ContentType, Headers  # noqa: TC001 - pydantic reads them
 from fairbox.api.publish_routes import body_bytes
-from fairbox.client.dead_letter_content import Content
+from fairbox.client.redrive import Content
 
 if TYPE_CHECKING:
     from fairbox.api.request import Request

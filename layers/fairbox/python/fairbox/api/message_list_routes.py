@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from fairbox.api.cursors import Part
     from fairbox.api.models import TopicsQuery
     from fairbox.client.outbox import Outbox
-    from fairbox.client.receives import MessageReceives
+    from fairbox.client.reading import MessageReceives
     from fairbox.model.clock import Clock
     from fairbox.model.topic_states import TopicState
     from fairbox.tables.ledger import Delivery

@@ -15,9 +15,8 @@ from fairbox.errors import DeadLettersUnreadable, MessagesNotFound
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fairbox.client.dead_letter_content import Content
     from fairbox.client.outbox import Outbox
-    from fairbox.client.redrive import RedriveResult
+    from fairbox.client.redrive import Content, RedriveResult
     from fairbox.tables.dead_letters import DeadLetter
 
 MAX_REDRIVES: Final = 500

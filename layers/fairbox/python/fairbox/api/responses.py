@@ -23,7 +23,7 @@ from fairbox.model.redaction import redacted_address
 if TYPE_CHECKING:
     from fairbox.api.models import Encoding
     from fairbox.client.outbox import Outbox
-    from fairbox.client.receives import MessageReceives
+    from fairbox.client.reading import MessageReceives
     from fairbox.model.topic_states import SubscriptionStatus, TopicState
     from fairbox.model.topics import Subscription, Topic
     from fairbox.tables.dead_letters import DeadLetter

@@ -22,7 +22,6 @@ from fairbox.cli.output_fields import (
 from fairbox.cli.partitions import AllPartitions, told, whole
 from fairbox.cli.progress import bar
 from fairbox.cli.session import FAILED, Session
-from fairbox.client.dead_letter_content import Content
 from fairbox.errors import DeadLettersUnreadable, InvalidInput, MessagesNotFound
 from fairbox.model.messages import MessageRef
 
@@ -110,6 +109,9 @@ def redrive(
     dry_run: DryRun = False,
 ) -> None:
     """Put dead letters back, oldest first, for what they died for; options narrow them down."""
+    # imported where it is used: `fairbox --help` does without the library
+    from fairbox.client.redrive import Content  # noqa: PLC0415
+
     where = _where(
         subscription, reason, partition_key, _milliseconds(died_from), _milliseconds(died_until)
     )

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from fairbox.cli.output_fields import Fields
-    from fairbox.client.receives import MessageReceives
+    from fairbox.client.reading import MessageReceives
     from fairbox.tables.stored_messages import StoredMessage
 
 message = noun("Publish messages, list, show, edit, skip, cancel, release and delete them.")

@@ -20,10 +20,9 @@ if TYPE_CHECKING:
     from fairbox.client.feed_positions import FeedUpdate
     from fairbox.client.misplaced_messages import Misplaced
     from fairbox.client.purge import PurgeResult
-    from fairbox.client.queue_resize import WidthResult
-    from fairbox.client.receives import Receives
+    from fairbox.client.reading import Receives
     from fairbox.client.redrive import RedriveResult
-    from fairbox.client.topic_resize import EpochStatus, ResizeResult
+    from fairbox.client.resize import EpochStatus, ResizeResult, WidthResult
     from fairbox.model.feed_types import Feed, FeedTopic
     from fairbox.model.messages import Message
     from fairbox.model.receipts import Received

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from fairbox.batches.results import Progress
     from fairbox.cli.session import Session
-    from fairbox.client.topic_resize import EpochStatus
+    from fairbox.client.resize import EpochStatus
     from fairbox.model.clock import Clock
 
 BATCH_SECONDS: Final = (0.2, 5.0)

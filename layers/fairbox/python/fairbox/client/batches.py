@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.aws.deployed_settings import settings_with
 from fairbox.batches.batch_parts import Context
-from fairbox.client.batch_callbacks import resolve_callbacks
-from fairbox.client.batch_changes import BatchChanges, OutboxAnnouncer
+from fairbox.client.batch_changes import BatchChanges, OutboxAnnouncer, resolve_callbacks
 from fairbox.client.batch_context import BatchContext
 from fairbox.client.batch_reads import BatchReads
 from fairbox.client.outbox import Outbox

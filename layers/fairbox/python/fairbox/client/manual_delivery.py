@@ -1,36 +1,49 @@
-"""Delivery by hand: messages marked as delivered, cancelled, or left to a visit."""
+"""Delivery by hand: messages marked as delivered, cancelled, skipped, or left to a visit."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from fairbox.client.outbox_context import OutboxPart
 from fairbox.client.reading import age_ms, check_limit
 from fairbox.dispatch.ports import FROM_HEAD, Doorbell
 from fairbox.errors import (
+    InvalidInput,
     MessagesClaimed,
     MessagesNotFound,
     MessagesNotWritten,
     NotConfigured,
+    NothingToSkip,
+    Unavailable,
+    UnknownSubscription,
     UnknownTopic,
     Unreadable,
 )
-from fairbox.model.ids import sent_at
+from fairbox.model.ids import sent_at, time_of
 from fairbox.model.messages import check_text
+from fairbox.model.swap import swap
 from fairbox.settings import DOORBELL_QUEUE_URL
-from fairbox.tables.keys import PK, SK, message_key
+from fairbox.tables.deferred_keys import name_digest
+from fairbox.tables.keys import PK, SK, message_key, message_sk
 from fairbox.tables.message_edits import Edits
 from fairbox.tables.parallel_scan import parallel_scan
 from fairbox.tables.stored_messages import STATES, StoredMessage, read_message
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Iterator
     from datetime import timedelta
 
-    from fairbox.model.messages import MessageRef
+    from fairbox.model.messages import MessageRef, OpenLane
     from fairbox.model.topic_states import TopicState
+    from fairbox.tables.deferred_keys import DeferredKeys
     from fairbox.tables.message_edits import Found
+
+_LANES: Final[tuple[OpenLane, ...]] = ("later", "ready")
+_PAGE: Final = 100
+_DEAD: Final = "let it die: redrive or purge its dead letter"
+_TAKEN: Final = "has taken it, or never had a part in it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +55,21 @@ class SweepResult:
     rung: int
 
 
+@dataclass(frozen=True, slots=True)
+class SkipResult:
+    """The result of skipping a subscription's messages; of a dry run, the expected result.
+
+    Attributes:
+        count: messages skipped.
+        after: where to go on, for the argument of this name; empty: that was all.
+    """
+
+    count: int
+    after: str = ""
+
+
 class ManualDelivery(OutboxPart):
-    """Does the work of the functions by hand: delivers, cancels, sweeps."""
+    """Does the work of the functions by hand: delivers, cancels, skips, sweeps."""
 
     def mark_delivered(self, refs: Iterable[MessageRef]) -> None:
         """Remove messages from the outbox as delivered, 25 a call; absent ones are ignored.
@@ -143,3 +169,215 @@ class ManualDelivery(OutboxPart):
             [Doorbell(*shard, after=FROM_HEAD) for shard in sorted(shards)]
         )
         return SweepResult(overdue, len(shards), len(shards))
+
+    def skip(self, ref: MessageRef, *, subscription: str, reason: str = "") -> None:
+        """Skip a message for one subscription; its other subscriptions still get it.
+
+        If no other subscription lacks the message, it leaves the outbox: as delivered if another
+        had taken it, else as cancelled. On an ordered topic the key's next message goes at once.
+        1 RRU and 1 WRU a KB; 1 WRU more when the message leaves, and 1 RRU and 1 WRU on an ordered
+        topic. It may be repeated.
+
+        Args:
+            ref: the message.
+            subscription: the name of the subscription.
+            reason: at most 256 bytes; the archive keeps it.
+
+        Raises:
+            UnknownTopic: there is no such topic.
+            UnknownSubscription: the topic has none of this name; a pulled topic has none at all.
+            MessagesNotFound: the message is not outstanding.
+            NothingToSkip: the subscription has taken the message, or the message died for it.
+        """
+        check_text("reason", reason)
+        topic = self._subscribed(ref.topic, subscription)
+        self._skip(ref, topic, subscription, reason)
+
+    def skip_outstanding(
+        self,
+        topic: str,
+        subscription: str,
+        *,
+        older_than: float | timedelta = 0,
+        limit: int | None = None,
+        after: str = "",
+        reason: str = "",
+        dry_run: bool = False,
+        progress: Callable[[int], object] = lambda _: None,
+    ) -> SkipResult:
+        """Skip all messages that wait for a subscription.
+
+        It reads the topic's outstanding messages, 1 RRU for 4 KB, and writes as much as `skip` for
+        each skipped one. After a crash or an error call it again: it skips no message twice.
+
+        Args:
+            topic: the topic's name.
+            subscription: the subscription's.
+            older_than: minimum age of the messages, in seconds or as a timedelta.
+            limit: maximum number of messages skipped; None: all.
+            after: `SkipResult.after` of the call before.
+            reason: at most 256 bytes; the archive keeps it.
+            dry_run: count them, and skip none.
+            progress: told how many were skipped, after each.
+
+        Raises:
+            As `skip` does.
+        """
+        check_text("reason", reason)
+        check_limit(limit)
+        state = self._subscribed(topic, subscription)
+        until = self._context.now - age_ms(older_than)
+
+        count = 0
+        for place, stored in self._lacked(state, subscription, after):
+            if time_of(stored.ref.id) > until:
+                continue
+            if limit is not None and count >= limit:
+                return SkipResult(count, after)
+
+            if not dry_run:
+                try:
+                    self._skip(stored.ref, state, subscription, reason, stored)
+                except (MessagesNotFound, NothingToSkip):
+                    continue  # it was delivered, or died, in the meantime
+            count, after = count + 1, place
+            progress(count)
+
+        return SkipResult(count)
+
+    def lacking_count(self, topic: str, subscription: str, *, limit: int | None = None) -> int:
+        """Count the messages that wait for a subscription; `limit` + 1 if there are more.
+
+        It reads the topic's outstanding messages up to then, 1 RRU for 4 KB.
+
+        Raises:
+            As `skip` does.
+        """
+        check_limit(limit)
+        count = 0
+        for count, _ in enumerate(
+            self._lacked(self._subscribed(topic, subscription), subscription, ""), 1
+        ):
+            if limit is not None and count > limit:
+                break
+        return count
+
+    def _subscribed(self, topic: str, subscription: str) -> TopicState:
+        state = self._context.topic(topic)
+        if subscription not in state.subscription_names:
+            raise UnknownSubscription(topic, subscription)
+        return state
+
+    def _lacked(
+        self, topic: TopicState, subscription: str, after: str
+    ) -> Iterator[tuple[str, StoredMessage]]:
+        """Yield the messages that a subscription lacks, each with its place, behind a place."""
+        name = topic.topic.name
+        shards = [(e.number, n) for e in topic.epochs for n in range(e.shards)]
+        places = [(lane, *shard) for shard in shards for lane in _LANES]
+
+        first, lower = _parsed(after)
+        if first is not None and first not in places:
+            raise InvalidInput("after", "`after` of a result for this topic")
+
+        for place in places[places.index(first) if first else 0 :]:
+            walk = partial(self.tables.lanes.walk, place[0], name, *place[1:], page=_PAGE)
+            # the space lets the walk begin behind the place, not at it
+            for stored in walk(lower=f"{lower} ") if place == first else walk():
+                if subscription in stored.lacking(topic.subscription_names):
+                    key = message_sk(stored.ref.id, stored.ref.due, place[0])
+                    yield "/".join((*map(str, place), key)), stored
+
+    def _skip(
+        self,
+        ref: MessageRef,
+        topic: TopicState,
+        subscription: str,
+        reason: str,
+        before: StoredMessage | None = None,
+    ) -> None:
+        def skipped(there: StoredMessage) -> StoredMessage:
+            if subscription in there.skipped:
+                return there  # by an earlier try, or call: what is left of it is done
+            return _without(there, topic, subscription, reason)
+
+        def write(after: StoredMessage, there: StoredMessage) -> StoredMessage | None:
+            saved = self.tables.lanes.save_state(after, there)
+            return None if saved == "saved" else self._outstanding(ref, subscription)
+
+        after = swap(before or self._outstanding(ref, subscription), skipped, write)
+        if after is None:
+            raise Unavailable("update_item", "the message is being changed by others")
+
+        if after.gone is not None:
+            self.tables.lanes.delete_marked(after)
+
+        if topic.topic.ordering == "key":
+            self._release(ref, subscription)
+            self._context.visit(ref)
+
+    def _outstanding(self, ref: MessageRef, subscription: str) -> StoredMessage:
+        item = self.tables.lanes.get(ref)
+        stored = None if item is None else read_message(item)
+        # marked, and skipped for this one: an earlier call was cut off before the delete
+        if stored is not None and (stored.gone is None or subscription in stored.skipped):
+            return stored
+        letter = self.tables.dead.find(ref)
+        if letter is not None and subscription in (letter.pending or ()):
+            raise NothingToSkip(ref, subscription, _DEAD)
+        raise MessagesNotFound([ref])
+
+    def _release(self, ref: MessageRef, subscription: str) -> None:
+        """Release a key's next messages that waited for this one (1 RRU, 1 WRU a KB)."""
+        table = self.tables.deferred_keys
+        shard, digest = (ref.topic, ref.epoch, ref.shard), name_digest(subscription)
+        _, deferred = table.get(shard)
+
+        def opened(row: DeferredKeys) -> DeferredKeys:
+            entries = [
+                replace(e, due=self._context.now, state="open")
+                if (e.subscription, e.id, e.state) == (digest, ref.id, "waiting") and not e.whole
+                else e
+                for e in row.entries
+            ]
+            return replace(row, entries=tuple(entries))
+
+        # if others change it all the time, it is due when it was
+        swap(deferred, opened, lambda new, old: table.write(shard, new, old.version))
+
+
+def _without(
+    before: StoredMessage, topic: TopicState, subscription: str, reason: str
+) -> StoredMessage:
+    """Return the message that a subscription lacks as it is to be without that."""
+    if before.state(subscription).dead:
+        raise NothingToSkip(before.ref, subscription, _DEAD)
+
+    lacking = before.lacking(topic.subscription_names)
+    if subscription not in lacking:
+        raise NothingToSkip(before.ref, subscription, _TAKEN)
+
+    left = lacking - {subscription}
+    after = replace(
+        before,
+        pending=left or lacking,  # no attribute is an empty set
+        states={name: s for name, s in before.states.items() if name != subscription},
+        skipped={**before.skipped, subscription: reason},
+    )
+
+    if left:
+        return after
+    because = f": {reason}" if reason else ""
+    return replace(after, gone="cancelled", reason=f"skipped for {subscription}{because}")
+
+
+def _parsed(after: str) -> tuple[tuple[OpenLane, int, int] | None, str]:
+    """Return the lane, epoch and shard of a place, and the sort key in it."""
+    if not after:
+        return None, ""
+    lane, _, rest = after.partition("/")
+    epoch, _, rest = rest.partition("/")
+    shard, _, key = rest.partition("/")
+    if lane not in _LANES or not epoch.isdecimal() or not shard.isdecimal() or not key:
+        raise InvalidInput("after", "`after` of a result")
+    return (lane, int(epoch), int(shard)), key

@@ -13,14 +13,11 @@ from fairbox.client.misplaced_messages import MisplacedMessages
 from fairbox.client.outbox_context import OutboxContext
 from fairbox.client.publishing import MessagePublication
 from fairbox.client.purge import DeadLetterPurge
-from fairbox.client.queue_resize import QueueResize
 from fairbox.client.reading import MessageReads
 from fairbox.client.redrive import DeadLetterRedrive
 from fairbox.client.replay import MessageReplay
-from fairbox.client.skips import MessageSkips
+from fairbox.client.resize import Resize
 from fairbox.client.topic_administration import TopicAdministration
-from fairbox.client.topic_deletion import TopicDeletion
-from fairbox.client.topic_resize import TopicResize
 from fairbox.sdk.clients import make_client
 from fairbox.settings import (
     BATCHES_TABLE,
@@ -56,13 +53,10 @@ class Outbox(
     MessageReplay,
     MessageReads,
     ManualDelivery,
-    MessageSkips,
     DeadLetterRedrive,
     DeadLetterPurge,
     TopicAdministration,
-    TopicDeletion,
-    TopicResize,
-    QueueResize,
+    Resize,
     MisplacedMessages,
 ):
     """Publishes messages, in the caller's transactions or alone, and shows outstanding ones.

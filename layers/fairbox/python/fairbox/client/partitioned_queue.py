@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fairbox.client.partition_types import PartitionResults
-from fairbox.client.queue_resize import check_partitions, logical_name
+from fairbox.client.resize import check_partitions, logical_name
 from fairbox.consumer.consumer import Consumer
 from fairbox.consumer.group import Consumers
 from fairbox.consumer.options import Permits
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fairbox.client.outbox import Outbox
     from fairbox.client.partition_types import KeyRoute, Redrives, Route
     from fairbox.client.queue import Queue
-    from fairbox.client.queue_resize import WidthResult
+    from fairbox.client.resize import WidthResult
     from fairbox.consumer.ports import Source
     from fairbox.model.messages import Message
     from fairbox.model.receipts import Received

@@ -3,21 +3,50 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.client.outbox_context import OutboxPart
-from fairbox.client.topic_body_limits import SMALL, too_large
-from fairbox.client.transaction_refusals import MAX_TOKEN, actions_of, told
-from fairbox.errors import FairboxError, InvalidInput, TopicConflict
+from fairbox.errors import (
+    BodyTooLarge,
+    FairboxError,
+    InvalidInput,
+    ItemTooLarge,
+    RequestConflict,
+    TopicConflict,
+    TransactionCancelled,
+    Unavailable,
+)
 from fairbox.model.epochs import ref_of
+from fairbox.model.feed_types import MAX_BODY
 from fairbox.model.ids import check_ahead
+from fairbox.model.messages import Message
+from fairbox.tables.calls import MalformedRequest
 from fairbox.tables.message_inserts import MAX_TRANSACTION, NewMessage
+from fairbox.tables.stored_messages import StoredMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Sequence
 
     from fairbox.client.outbox_context import OutboxContext
-    from fairbox.model.messages import Message, MessageRef
+    from fairbox.model.messages import MessageRef
+    from fairbox.model.topic_states import TopicState
+
+ALWAYS_FIT: Final = {
+    "sns": 32_000,
+    "events": 150_000,
+    "sqs": 160_000,
+    "kinesis": 160_000,
+    "lambda": 1_000_000,
+    "feed": MAX_BODY,
+}
+"""Bytes of a body that a destination takes whatever they are: by scheme, where there is a limit."""
+SMALL: Final = min(ALWAYS_FIT.values())
+"""Bytes of a body that every destination takes."""
+MAX_TOKEN: Final = 36
+"""Characters of a transaction's token."""
+_REUSED: Final = "IdempotentParameterMismatchException"
 
 
 def place(message: Message, context: OutboxContext) -> NewMessage:
@@ -75,6 +104,72 @@ def place_all(messages: Iterable[Message], context: OutboxContext) -> list[NewMe
     counts = Counter(ref.topic for ref in dict.fromkeys(new.ref for new in placed))
     context.limits.admit((context.topics.get(name), n) for name, n in counts.items())
     return placed
+
+
+def too_large(message: Message, ref: MessageRef, state: TopicState) -> BodyTooLarge | None:
+    """Return the error of a body that a subscription's destination cannot take in place.
+
+    Bodies that always fit cost a comparison for each subscription, others an envelope.
+
+    Raises:
+        BodyTooLarge: a feed is subscribed: its clients cannot fetch offloaded bodies either.
+    """
+    size = len(message.body)
+    over = [s for s in state.subscriptions if size > ALWAYS_FIT.get(s.scheme, size)]
+    for subscription in over:
+        if subscription.scheme == "feed":
+            raise BodyTooLarge(size, MAX_BODY, subscription=subscription.name)
+
+    for subscription in over:
+        from fairbox.destinations.body_limits import excess  # noqa: PLC0415 - when first needed
+
+        found = excess(StoredMessage(message, ref, "ready", size), subscription)
+        if found is not None:
+            return BodyTooLarge(*found, subscription=subscription.name)
+    return None
+
+
+def actions_of(items: Any) -> list[Mapping[str, Any]]:
+    """Return a caller's items; InvalidInput where one cannot be an action."""
+    if not isinstance(items, Iterable) or isinstance(items, Mapping | str | bytes):
+        raise InvalidInput("items", "a list of actions such as [{'Put': {...}}]")
+    actions = list(items)
+    for n, item in enumerate(actions):
+        if isinstance(item, Message):
+            raise InvalidInput(f"items[{n}]", "an action; messages come after the items")
+        if not isinstance(item, Mapping):
+            got = type(item).__name__
+            raise InvalidInput(f"items[{n}]", f"an action such as {{'Put': {{...}}}}, got {got}")
+    return actions
+
+
+def told(
+    error: FairboxError,
+    items: Sequence[Mapping[str, Any]],
+    placed: Sequence[NewMessage],
+    token: str | None,
+) -> FairboxError:
+    """Return a transaction's error as one that names the parts of the call."""
+    names = [f"items[{n}]" for n in range(len(items))]
+    for n, new in enumerate(placed):
+        names.append(f"messages[{n}]")
+        # its deduplication key is an action of its own, behind the message's
+        if new.window is not None:
+            names.append(f"dedup_key of messages[{n}]")
+
+    match error:
+        case TransactionCancelled():
+            return TransactionCancelled(error.reasons, names)
+        case ItemTooLarge():
+            return ItemTooLarge(_path(error.operation, names))
+        case MalformedRequest():
+            path = _path(error.path, names)
+            if path == "items":  # DynamoDB names no part of what it could not read
+                path = _number(items, path) or path
+            return InvalidInput(path, error.expected)
+        case Unavailable() if _REUSED in error.detail and token is not None:
+            return RequestConflict("", token)
+    return error
 
 
 class MessagePublication(OutboxPart):
@@ -213,3 +308,30 @@ class MessagePublication(OutboxPart):
                 raise told(error, own, placed, token) from error
 
         return [new.ref for new in placed]
+
+
+def _path(path: str, names: Sequence[str]) -> str:
+    """Return the path in the call of a part of the request, such as `actions[0].Put`."""
+    start, bracket, rest = path.partition("[")
+    number, _, rest = rest.partition("]")
+    return f"{names[int(number)]}{rest}" if start == "actions" and bracket else "items"
+
+
+def _number(part: Any, path: str) -> str | None:
+    """Return the path of the first number that is none; None: there is none such."""
+    if isinstance(part, Mapping):
+        if isinstance(part.get("N"), str) and not _is_number(part["N"]):
+            return path
+        parts = [(f"{path}.{name}", value) for name, value in part.items()]
+    elif isinstance(part, list | tuple):
+        parts = [(f"{path}[{n}]", value) for n, value in enumerate(part)]
+    else:
+        return None
+    return next(filter(None, (_number(value, inner) for inner, value in parts)), None)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return Decimal(text).is_finite()
+    except ArithmeticError:
+        return False

@@ -1,33 +1,52 @@
-"""Reads of messages: outstanding, waiting, dead and delivered ones."""
+"""Reads of messages: outstanding, waiting, dead and delivered ones, and who holds them."""
 
 from __future__ import annotations
 
 import heapq
 import math
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from fairbox.client import message_pages
 from fairbox.client.outbox_context import OutboxPart
-from fairbox.client.receives import MessageReceives
-from fairbox.errors import InvalidInput, MessagesNotFound, Unreadable
+from fairbox.errors import InvalidInput, MessagesNotFound, UnknownTopic, Unreadable
 from fairbox.model.ids import bound_of
 from fairbox.tables.dead_letters import read_dead
 from fairbox.tables.parallel_scan import parallel_scan
-from fairbox.tables.stored_messages import GONE, fetch_body, read_message
+from fairbox.tables.stored_messages import GONE, fetch_body, key_digest, read_message
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from fairbox.model.messages import Message, MessageRef, OpenLane
     from fairbox.tables.dead_letters import DeadLetter
+    from fairbox.tables.key_claims import KeyClaims
     from fairbox.tables.ledger import Delivery
     from fairbox.tables.shard_rows import ShardRow
     from fairbox.tables.stored_messages import StoredMessage
-
+    from fairbox.tables.tables import Tables
+    from fairbox.tables.topic_cache import ProducerTopics
 
 _PAGE: Final = 100
+State = Literal["outstanding", "held", "waiting", "dead"]
+
+
+@dataclass(frozen=True, slots=True)
+class Receives:
+    """The receives of a message so far.
+
+    Attributes:
+        count: how many there were, as far as it was not put back from the dead letters.
+        held_until: when others may receive it, in milliseconds since 1970 UTC; None: nobody holds
+            it.
+        consumer: the name that its holder gave; empty: none, or an ordered topic.
+    """
+
+    count: int = 0
+    held_until: int | None = None
+    consumer: str = ""
 
 
 class MessageReads(OutboxPart):
@@ -246,8 +265,73 @@ class MessageReads(OutboxPart):
             yield delivery
 
 
-def _identity(ref: MessageRef) -> tuple[str, int, int, str]:
-    return ref.topic, ref.epoch, ref.shard, ref.id
+class MessageReceives:
+    """Reads the receives of messages; each row of an ordered topic's shard is read once.
+
+    Args:
+        topics: this process's copies of topics.
+        now: the time for which it is said, in milliseconds since 1970 UTC.
+    """
+
+    def __init__(self, tables: Tables, topics: ProducerTopics, now: int) -> None:
+        self._rows = tables.key_claims
+        self._aside = tables.keys_aside
+        self._topics = topics
+        self._now = now
+        self._in_row: dict[str, bool] = {}
+        self._read: dict[tuple[str, int, int], KeyClaims] = {}
+
+    def of(self, stored: StoredMessage) -> Receives:
+        """Return the receives of a message as it was read (on ordered topics 1 RRU a shard)."""
+        if stored.lane == "dead":
+            return NEVER
+        if self._ordered(stored.ref.topic):
+            return self._of_row(stored)
+
+        claim = stored.claim
+        if claim is None:
+            return NEVER
+        active = bool(claim.token) and claim.until > self._now
+        return Receives(
+            claim.count, claim.until if active else None, claim.consumer if active else ""
+        )
+
+    def state(self, stored: StoredMessage, receives: Receives) -> State:
+        """Return the state of a message: dead, held, waiting until it is due, or outstanding."""
+        if stored.lane == "dead":
+            return "dead"
+        if receives.held_until is not None:
+            return "held"
+        return "waiting" if (stored.ref.due or 0) > self._now else "outstanding"
+
+    def _of_row(self, stored: StoredMessage) -> Receives:
+        shard = stored.ref.topic, stored.ref.epoch, stored.ref.shard
+        if shard not in self._read:
+            self._read[shard] = self._rows.get(shard)
+
+        row, message_id = self._read[shard], stored.ref.id
+        entry = row.of_key(key_digest(stored))
+        # of the keys that wait, the row lists only some
+        if entry is None and row.aside.count:
+            entry = self._aside.read(shard, row.aside.name, [key_digest(stored)]).get(
+                key_digest(stored)
+            )
+
+        if entry is None:
+            return NEVER
+        active = entry.active(self._now) and message_id in entry.claimed
+        return Receives(entry.receives_of(message_id), entry.until if active else None)
+
+    def _ordered(self, name: str) -> bool:
+        """Whether the claims of a topic lie in the rows of its shards."""
+        if name not in self._in_row:
+            try:
+                topic = self._topics.get(name)
+            except UnknownTopic:
+                self._in_row[name] = False
+            else:
+                self._in_row[name] = topic.topic.ordering == "key" and not topic.pushed
+        return self._in_row[name]
 
 
 def check_limit(limit: int | None) -> None:
@@ -265,9 +349,16 @@ def age_ms(older_than: float | timedelta) -> int:
     return round(seconds * 1000)
 
 
+def _identity(ref: MessageRef) -> tuple[str, int, int, str]:
+    return ref.topic, ref.epoch, ref.shard, ref.id
+
+
 def _ms(field: str, value: datetime | None, default: float) -> int:
     if value is None:
         return max(0, int(default))
     if not isinstance(value, datetime) or value.tzinfo is None:
         raise InvalidInput(field, "a datetime with a time zone")
     return int(value.timestamp() * 1000)
+
+
+NEVER = Receives()

@@ -1,32 +1,51 @@
-"""Redrive of dead letters: back into their own shards."""
+"""Redrive of dead letters: back into their own shards, as they are or with new content."""
 
 from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-from fairbox.client.dead_letter_content import Content
-from fairbox.client.dead_letter_search import chooses, find_dead_letters
-from fairbox.client.message_pages import MAX_PAGE
+from fairbox.client.message_pages import MAX_PAGE, chooses, find_dead_letters
 from fairbox.client.outbox_context import OutboxPart
 from fairbox.client.reading import check_limit
-from fairbox.client.redrives import Redrives
+from fairbox.dispatch.burials import Burials
 from fairbox.errors import (
     BatchBusy,
     DeadLettersUnreadable,
     FairboxError,
     InvalidInput,
     MessagesNotFound,
+    MessagesOutstanding,
+    TransactionCancelled,
+)
+from fairbox.tables import message_states
+from fairbox.tables.dead_letters import returning_item
+from fairbox.tables.message_inserts import put_new
+from fairbox.tables.stored_messages import (
+    EDITS,
+    OFFLOADED,
+    Offloaded,
+    message_item,
+    number,
+    published_item,
+    with_content,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from random import Random
 
-    from fairbox.client.redrives import Returned
-    from fairbox.model.messages import MessageRef
+    from fairbox.model.bodies import BodyStore
+    from fairbox.model.messages import Message, MessageRef
     from fairbox.tables.dead_letters import DeadLetter
+    from fairbox.tables.keys import Item
     from fairbox.tables.stored_messages import StoredMessage
+    from fairbox.tables.tables import Tables
+
+Returned = Literal["inserted", "merged", "gone"]
+_TRIES: Final = 8
+_REFUSED: Final = "ConditionalCheckFailed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +74,63 @@ class RedriveResult:
     def count(self) -> int:
         """The number of messages that were put back, or would be."""
         return len(self.refs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Content:
+    """New content of a message; a field that is None keeps its old value.
+
+    Attributes:
+        headers: all of them.
+    """
+
+    body: bytes | None = None
+    headers: Mapping[str, str] | None = None
+    content_type: str | None = None
+
+    @property
+    def given(self) -> bool:
+        """Whether anything is to change."""
+        return (self.body, self.headers, self.content_type) != (None, None, None)
+
+    def applied(self, message: Message) -> Message:
+        """Return a message with this content in place of its own.
+
+        Raises:
+            InvalidInput: a field is invalid.
+        """
+        return message.with_content(
+            body=self.body, headers=self.headers, content_type=self.content_type
+        )
+
+    def edit(
+        self, letter: StoredMessage, bodies: BodyStore | None, rng: Random
+    ) -> tuple[Item, Offloaded | None]:
+        """Return the attributes of the edited dead letter, and the place of its new body.
+
+        A body that does not fit an item is stored beside the old one, which stays valid.
+
+        Raises:
+            InvalidInput: a field is invalid.
+            BodyTooLarge: there is no bucket for its body.
+            Unavailable: the body could not be stored.
+        """
+        changed = self.applied(letter.message)
+
+        stored: Offloaded | None = None
+        if self.body is None:
+            item = published_item(replace(letter, message=changed))
+        else:
+            bucket = None if bodies is None else bodies.bucket
+            item, body = message_item(changed, letter.ref, bucket=bucket)
+            if body is not None and bodies is not None:
+                # a random key: a concurrent edit must not overwrite the body that this one commits
+                key = f"{body[0]}-{letter.edits + 1}-{rng.getrandbits(64):016x}"
+                stored = Offloaded(bodies.bucket, key)
+                item[OFFLOADED] = {"S": f"{stored.bucket}/{stored.key}"}
+                bodies.put(key, body[1], changed.content_type)
+
+        return item | {EDITS: number(letter.edits + 1)}, stored
 
 
 class DeadLetterRedrive(OutboxPart):
@@ -228,6 +304,89 @@ class DeadLetterRedrive(OutboxPart):
                     self.tables.bodies.expire(unused.bucket, unused.key)
 
         return "inserted" if back else "gone"
+
+
+class Redrives:
+    """Puts dead letters back into their own lanes."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        self._lanes = tables.lanes
+        self._dead = tables.dead
+        self._burials = Burials(tables)
+
+    def put_back(self, letter: StoredMessage, edited: Item | None = None) -> Returned:
+        """Put a dead letter back for the subscriptions that it died for, with a fresh state.
+
+        4 WRU a KB, and with a batch item the cost of `MessageItems.retry_with`. It may be repeated.
+
+        Args:
+            letter: as read from lane `dead`.
+            edited: attributes of its content, in place of the old ones, and `EDITS`; None: it comes
+                back as it is.
+
+        Returns:
+            `inserted`; `merged`: into the message, which others still lack; `gone`: it is no
+            longer a dead letter: others have put it back or removed it.
+
+        Raises:
+            BatchBusy: others kept changing the message, or its item's group; nothing is written.
+            MessagesOutstanding: it is edited, and others still lack it as it is; nothing is
+                written.
+        """
+        there: StoredMessage | None = None
+        for _ in range(_TRIES):
+            if there is not None and edited is not None:
+                raise MessagesOutstanding([letter.ref])
+            reasons = self._write(letter, there, edited)
+            if reasons is None:
+                return "inserted" if there is None else "merged"
+            (code, image), (removal, _) = reasons[0], reasons[1]
+            # its old place is taken: others lack the message, or it was added again
+            if code == _REFUSED:
+                there = self._burials.outstanding(image)
+                if there is not None and there.redriven > letter.redriven:
+                    self._dead.remove(letter)  # written by who came late: it is back already
+                    return "gone"
+            # the letter may be another since: died for one more, edited, redriven
+            if _REFUSED in (code, removal):
+                again = self._dead.find(letter.ref)
+                if again is None:
+                    return "gone"
+                letter = again
+        raise BatchBusy([str(letter.ref)])
+
+    def _write(
+        self, letter: StoredMessage, there: StoredMessage | None, edited: Item | None
+    ) -> Sequence[tuple[str, Mapping[str, Any]]] | None:
+        """Make the transaction; return None, or the reasons of its two actions of ours."""
+        removal = {"Delete": message_states.unchanged(self._dead.table, letter)}
+        actions = [self._returning(letter, there, edited), removal]
+        item = letter.message.batch_item
+        if item is not None:
+            # imported where it is used: no cold start pays for it
+            from fairbox.batches.message_items import message_items  # noqa: PLC0415
+
+            return message_items(self._tables).retry_with(item, actions).refused or None
+        try:
+            self._tables.calls.transact(actions)
+        except TransactionCancelled as cancelled:
+            return cancelled.reasons
+        return None
+
+    def _returning(
+        self, letter: StoredMessage, there: StoredMessage | None, edited: Item | None
+    ) -> dict[str, Any]:
+        if there is None:
+            item = returning_item(letter)
+            put = put_new(self._lanes.table, item if edited is None else with_content(item, edited))
+            return {"Put": put | {"ReturnValuesOnConditionCheckFailure": "ALL_OLD"}}
+        pending = None if there.pending is None else there.pending | (letter.pending or frozenset())
+        alive = {name: state for name, state in there.states.items() if not state.dead}
+        # a new life: writers that have read either one before are refused
+        times = max(there.redriven, letter.redriven) + 1
+        after = replace(there, pending=pending, states=alive, redriven=times)
+        return {"Update": message_states.update(self._lanes.table, after, there)}
 
 
 def _readable(
