@@ -181,7 +181,7 @@ class BatchItemWorld(World):
         items = [item for body in taken for item in parse(body)]
 
         def work() -> None:
-            known, _ = self.app.keeper.split_known(items)
+            known, _ = self.app.keeper.settlement.split_known(items)
             self.app.batches.ack(known)
 
         done = not taken or self.invoke(work)
@@ -195,7 +195,7 @@ class BatchItemWorld(World):
         causes = {cause for cause in map(emptied, images) if cause is not None}
         keys = [*sorted(c for c in causes if isinstance(c, LeafKey))]
         nodes = [*sorted(c for c in causes if isinstance(c, NodeKey))]
-        done = not causes or self.invoke(lambda: self.app.keeper.cascade([*keys, *nodes]))
+        done = not causes or self.invoke(lambda: self.app.keeper.cascade.cascade([*keys, *nodes]))
         if records and done and not (self._storms and self.rng.random() < self.chaos.repeats):
             self._cascaded = records[-1]["dynamodb"]["SequenceNumber"]
 

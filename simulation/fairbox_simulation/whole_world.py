@@ -147,7 +147,7 @@ class WholeWorld(ResizingWorld, BatchItemWorld):
         """Run the hourly cleanup."""
         self.cleaned += 1
         self.invoke(
-            lambda: self.app.keeper.clean(
+            lambda: self.app.keeper.cleanup.clean(
                 deadline=self.app.deadline, open_hours=OPEN_HOURS, sealed_hours=OPEN_HOURS
             )
         )

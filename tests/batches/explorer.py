@@ -156,7 +156,7 @@ class Explorer(Interleavings):
         """Do what the stream brings: every emptied item and every end that was not told."""
         for _ in range(3):
             found = pieces(self._items())
-            BatchMaintenance(batches).cascade(found.emptied())
+            BatchMaintenance(batches).cascade.cascade(found.emptied())
             died = [FirstDeath(batch) for batch in sorted({batch for batch, _ in found.failed})]
             causes: list[Cause] = [*found.untold(), *found.unfenced(), *died]
             BatchMaintenance(batches).finish(causes, deadline=1e12)

@@ -72,7 +72,7 @@ def later() -> Process:
     def work(batches: Batches) -> None:
         clock: Any = batches._context.core.clock
         clock.advance(25 * 3600)
-        BatchMaintenance(batches).check_orphan(A, open_hours=99, sealed_hours=99)
+        BatchMaintenance(batches).cleanup.check_orphan(A, open_hours=99, sealed_hours=99)
 
     return Process("later", work)
 
@@ -86,14 +86,16 @@ def ack(*items: str, name: str = "") -> Process:
 
 
 def clear(*keys: LeafKey | NodeKey) -> Process:
-    return Process("stream", lambda b: BatchMaintenance(b).cascade(keys))
+    return Process("stream", lambda b: BatchMaintenance(b).cascade.cascade(keys))
 
 
 def window(*items: str, name: str = "") -> Process:
     """A window of the ack queue; what is left of it would come again."""
 
     def work(batches: Batches) -> None:
-        drained = BatchMaintenance(batches).drain([*items, "no id", item(99)], deadline=FOREVER)
+        drained = BatchMaintenance(batches).acks.drain(
+            [*items, "no id", item(99)], deadline=FOREVER
+        )
         if drained.left:
             raise BatchBusy(drained.left)
 
@@ -140,13 +142,13 @@ def retry(*items: str) -> Process:
 
 def reap() -> Process:
     def work(batches: Batches) -> None:
-        BatchMaintenance(batches).check_orphan(A, open_hours=0, sealed_hours=0)
+        BatchMaintenance(batches).cleanup.check_orphan(A, open_hours=0, sealed_hours=0)
 
     return Process("reap", work)
 
 
 def notify(name: str) -> Process:
-    return Process(name, lambda b: BatchMaintenance(b).notify_parent(A))
+    return Process(name, lambda b: BatchMaintenance(b).cascade.notify_parent(A))
 
 
 def ends_complete(batches: Batches) -> None:

@@ -141,7 +141,7 @@ def test_an_image_of_an_emptied_item_asks_for_a_cascade(world: World) -> None:
     batches.ack(ids(batch, [0, 64]))
     found = {repr(emptied(item)) for item in world.items()} - {"None"}
     assert len(found) == 3  # two leaves and the node over the second
-    assert BatchMaintenance(batches).cascade([]) == []
+    assert BatchMaintenance(batches).cascade.cascade([]) == []
 
 
 def test_lists_go_on_from_where_a_page_ended(world: World) -> None:
@@ -185,7 +185,7 @@ def test_many_workers_on_one_leaf_lose_no_ack_and_complete_once(world: World) ->
     for thread in threads:
         thread.join(60)
     keys = [child for child in map(emptied, world.items()) if child and not isinstance(child, str)]
-    completed += BatchMaintenance(batches).cascade(keys)
+    completed += BatchMaintenance(batches).cascade.cascade(keys)
     assert set(completed) == {batch}  # each call that finds it complete says so
     assert len(world.completed()) == 1
     assert batches.progress(batch).acked == 48

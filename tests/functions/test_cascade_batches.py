@@ -238,8 +238,8 @@ def test_ends_are_counted_whoever_brought_them_about(
         functions.batches.ack(items)
     orphan, _ = groups(functions, 1)
     functions.clock.advance(20 * 24 * 3600)
-    assert BatchMaintenance(functions.batches).check_orphan(orphan).fate == "reaped"
-    BatchMaintenance(functions.batches).erase(orphan)
+    assert BatchMaintenance(functions.batches).cleanup.check_orphan(orphan).fate == "reaped"
+    BatchMaintenance(functions.batches).lifecycle.erase(orphan)
     cancelled, _ = groups(functions, 1)
     functions.batches.cancel(cancelled)
     assert functions.invoke("cascade_batches", functions.stream()) == DONE

@@ -373,21 +373,21 @@ def test_an_idle_batch_is_kept_while_acks_come_and_reaped_after(app: MemoryAppli
     batch = opened(app, 8, metadata={"k": 1})
     app.clock.advance(6 * 24 * HOUR)
     app.batches.ack([f"{batch}:0:0"])
-    assert list(app.keeper.due_for_check()) == []
+    assert list(app.keeper.cleanup.due_for_check()) == []
     app.clock.advance(2 * 24 * HOUR)
-    assert list(app.keeper.due_for_check()) == [batch]
-    assert app.keeper.check_orphan(batch).fate == "kept"
-    assert list(app.keeper.due_for_check()) == []
+    assert list(app.keeper.cleanup.due_for_check()) == [batch]
+    assert app.keeper.cleanup.check_orphan(batch).fate == "kept"
+    assert list(app.keeper.cleanup.due_for_check()) == []
     app.clock.advance(7 * 24 * HOUR)
-    assert app.keeper.check_orphan(batch, dry_run=True).fate == "reaped"
+    assert app.keeper.cleanup.check_orphan(batch, dry_run=True).fate == "reaped"
     assert app.batches.progress(batch).state == "open"
-    assert app.keeper.check_orphan(batch).fate == "reaped"
+    assert app.keeper.cleanup.check_orphan(batch).fate == "reaped"
     (message,) = messages(app, ORPHANED_TOPIC)
     assert (message["pending"], message["acked"], message["metadata"]) == (7, 1, {"k": 1})
-    assert app.keeper.erase(batch)
+    assert app.keeper.lifecycle.erase(batch)
     with pytest.raises(BatchEnded):
         app.batches.ack([f"{batch}:0:1"])
-    assert app.keeper.check_orphan(batch).fate == "ended"
+    assert app.keeper.cleanup.check_orphan(batch).fate == "ended"
     assert messages(app) == []
 
 
@@ -398,7 +398,7 @@ def test_a_look_finishes_what_a_crash_cut_off(app: MemoryApplication) -> None:
     cascade.cascade = lambda _: []
     app.batches.ack([f"{batch}:0:0"])
     del cascade.cascade
-    assert app.keeper.check_orphan(batch).fate == "ended"
+    assert app.keeper.cleanup.check_orphan(batch).fate == "ended"
     assert [m["id"] for m in messages(app)] == [batch]
 
 
@@ -416,7 +416,7 @@ def test_a_nested_batch_is_cancelled_with_its_parent(app: MemoryApplication) -> 
     parent = opened(app, 1)
     child = opened(app, 1, parent_item=f"{parent}:0:0")
     app.batches.cancel(parent)
-    assert app.keeper.check_orphan(child).fate == "cancelled"
+    assert app.keeper.cleanup.check_orphan(child).fate == "cancelled"
     assert app.batches.progress(child).state == "cancelled"
 
 
@@ -426,8 +426,8 @@ def test_a_nested_batch_that_lives_keeps_its_parent_alive(app: MemoryApplication
     for _ in range(10):
         app.clock.advance(23 * HOUR)
         app.batches.add(child, 1, request_id=str(app.clock.now()))
-        assert app.keeper.check_orphan(child).fate == "kept"
-    assert app.keeper.check_orphan(parent).fate == "kept"
+        assert app.keeper.cleanup.check_orphan(child).fate == "kept"
+    assert app.keeper.cleanup.check_orphan(parent).fate == "kept"
 
 
 def test_erasing_takes_what_once_failed_of_groups_that_were_retried(app: MemoryApplication) -> None:
@@ -438,7 +438,7 @@ def test_erasing_takes_what_once_failed_of_groups_that_were_retried(app: MemoryA
     app.batches.ack(everything(batch, [1] * 40))
     app.clock.advance(8 * 24 * HOUR)
     assert app.batches.progress(batch).failed == 0
-    assert app.keeper.erase(batch)
+    assert app.keeper.lifecycle.erase(batch)
     assert sum(i["pk"]["S"].startswith(batch) for i in app.engine.items("batches")) == 1
 
 
@@ -447,12 +447,12 @@ def test_erasing_leaves_the_root_alone_for_thirty_days(app: MemoryApplication) -
     app.batches.seal(batch)
     app.batches.fail([f"{batch}:3:0"])
     app.batches.ack(everything(batch, [1] * 130))
-    assert not app.keeper.erase(batch)
+    assert not app.keeper.lifecycle.erase(batch)
     app.clock.advance(8 * 24 * HOUR)
-    assert not app.keeper.erase(batch, limit=30)
+    assert not app.keeper.lifecycle.erase(batch, limit=30)
     assert app.batches.progress(batch).failed == 1
     assert list(app.batches.missing(batch)) == []
-    assert app.keeper.erase(batch)
+    assert app.keeper.lifecycle.erase(batch)
     (root,) = (i for i in app.engine.items("batches") if i["pk"]["S"].startswith(batch))
     assert int(root["e"]["N"]) == int(app.clock.now()) + 30 * 24 * HOUR
     assert app.batches.ack([f"{batch}:5:0"]).changed == 0

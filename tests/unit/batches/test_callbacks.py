@@ -39,7 +39,7 @@ def opened(app: MemoryApplication, count: int = 2, **fields: Any) -> str:
 
 
 def clean(app: MemoryApplication) -> Any:
-    return app.keeper.clean(deadline=app.deadline, open_hours=168, sealed_hours=336)
+    return app.keeper.cleanup.clean(deadline=app.deadline, open_hours=168, sealed_hours=336)
 
 
 def test_a_batch_without_failures_tells_both_callbacks_once(app: MemoryApplication) -> None:
@@ -123,7 +123,7 @@ def test_a_batch_that_waits_is_no_stalled_one_and_may_be_cancelled(app: MemoryAp
     batch = opened(app, retry_hours=168)
     app.batches.fail([f"{batch}:0:0", f"{batch}:0:1"])
     app.clock.advance(100 * HOUR)
-    assert app.keeper.stalled(24, deadline=app.deadline).count == 0
+    assert app.keeper.statistics.stalled(24, deadline=app.deadline).count == 0
     app.batches.cancel(batch)
     app.clock.advance(100 * HOUR)
     clean(app)

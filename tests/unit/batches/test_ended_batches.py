@@ -42,7 +42,7 @@ def refused(app: MemoryApplication, batch: str, items: list[str], state: str) ->
         for item in (items[1], items[-2]):
             with pytest.raises(BatchEnded):
                 verb([item])
-    assert app.keeper.drain(items, deadline=math.inf).dropped == items
+    assert app.keeper.acks.drain(items, deadline=math.inf).dropped == items
     assert app.batches.progress(batch) == before
 
 
@@ -51,7 +51,7 @@ def end(app: MemoryApplication, batch: str, state: str) -> None:
     if state == "cancelled":
         app.batches.cancel(batch)
     else:
-        app.keeper.check_orphan(batch, sealed_hours=0)
+        app.keeper.cleanup.check_orphan(batch, sealed_hours=0)
 
 
 def test_every_ack_after_a_cancel_is_refused(app: MemoryApplication) -> None:
@@ -63,10 +63,10 @@ def test_every_ack_after_a_cancel_is_refused(app: MemoryApplication) -> None:
 @pytest.mark.guarantee("ended-refuses")
 def test_every_ack_after_a_reaping_is_refused(app: MemoryApplication) -> None:
     batch, items = many_groups(app)
-    assert app.keeper.check_orphan(batch, sealed_hours=0).fate == "reaped"
+    assert app.keeper.cleanup.check_orphan(batch, sealed_hours=0).fate == "reaped"
     refused(app, batch, items, "reaped")
     assert [b.id for b in app.batches.list("reaped")] == [batch]
-    assert app.keeper.erase(batch)
+    assert app.keeper.lifecycle.erase(batch)
     refused(app, batch, items, "reaped")
 
 
@@ -136,5 +136,5 @@ def test_an_ack_of_an_open_batch_costs_one_read_and_one_write() -> None:
         assert (cost.wru, cost.rru) == (1, 1)
         assert cost.calls == {"get_item": 1, "put_item": 1}
     meters[0].reset()
-    app.keeper.drain([f"{batch}:1:1", f"{batch}:0:0"], deadline=math.inf)
+    app.keeper.acks.drain([f"{batch}:1:1", f"{batch}:0:0"], deadline=math.inf)
     assert (meters[0].reading().wru, meters[0].reading().rru) == (2, 2)

@@ -106,7 +106,7 @@ def test_ids_can_be_divided_into_known_and_unknown(app: MemoryApplication, batch
     app.batches.cancel(gone)
     good = [f"{batch}:0:0", f"{batch}:1:1"]
     bad = [*bad_ids(batch), *malformed(batch), f"{gone}:0:0"]
-    known, unknown = app.keeper.split_known([*bad, *good])
+    known, unknown = app.keeper.settlement.split_known([*bad, *good])
     assert known == good
     assert sorted(unknown) == sorted(bad)
 

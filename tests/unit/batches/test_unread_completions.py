@@ -27,7 +27,7 @@ def complete(app: MemoryApplication, count: int) -> list[str]:
 
 
 def clean(app: MemoryApplication) -> None:
-    app.keeper.clean(deadline=app.deadline, open_hours=168, sealed_hours=336)
+    app.keeper.cleanup.clean(deadline=app.deadline, open_hours=168, sealed_hours=336)
 
 
 def test_completions_that_nobody_subscribed_to_expire_with_their_batches(
@@ -64,7 +64,7 @@ def test_completions_that_somebody_subscribed_to_stay_until_they_are_delivered(
 def test_unread_notices_count_for_nothing_and_have_no_age(app: MemoryApplication) -> None:
     complete(app, 3)
     orphan = app.batches.open().id
-    app.keeper.check_orphan(orphan, open_hours=0)
+    app.keeper.cleanup.check_orphan(orphan, open_hours=0)
     app.run(1)
     app.clock.advance(DAY)
     for topic in (COMPLETED_TOPIC, ORPHANED_TOPIC):

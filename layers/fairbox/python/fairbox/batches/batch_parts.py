@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from fairbox.model.clock import Clock
+    from fairbox.model.ids import IdGenerator
     from fairbox.tables.batch_table import BatchTable
     from fairbox.tables.batch_values import (
         Announcement,
@@ -48,14 +49,6 @@ class Announcer(Protocol):
         ...
 
 
-class Ids(Protocol):
-    """Makes UUIDv7 texts."""
-
-    def next(self) -> str:
-        """Return the next one."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Context:
     """The parts of a deployment that every use case needs.
@@ -69,7 +62,7 @@ class Context:
     announcer: Announcer
     clock: Clock
     rng: Random
-    ids: Ids
+    ids: IdGenerator
 
     def tries(self, count: int = TRIES) -> Iterator[None]:
         """Allow so many tries: full jitter before each but the first, from 5 ms, doubling."""

@@ -158,7 +158,12 @@ class Cleanup:
             yield from self._store.listed(state, self._hour)
 
     def check_orphan(
-        self, batch: str, *, open_hours: int, sealed_hours: int, dry_run: bool = False
+        self,
+        batch: str,
+        *,
+        open_hours: int = 7 * DAY_HOURS,
+        sealed_hours: int = 14 * DAY_HOURS,
+        dry_run: bool = False,
     ) -> OrphanCheck:
         """Check a batch that seems idle: finish its cascades, then keep it or reap it.
 

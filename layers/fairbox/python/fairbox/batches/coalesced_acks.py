@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from fairbox.batches.ack_messages import parse
 from fairbox.batches.item_settlement import Outcome, item_texts, split_items
@@ -22,14 +22,6 @@ PAGE: Final = 100
 """Leaves read at a time: one call, and no leaf waits long between its read and its write."""
 SAMPLE: Final = 10
 _SHOWN: Final = 100
-
-
-class Drain(Protocol):
-    """Acks as many items as it can, and names the others."""
-
-    def drain(self, item_ids: Iterable[str], *, deadline: float) -> Drained:
-        """Ack until the deadline; raises nothing of Fairbox's."""
-        ...
 
 
 @dataclass(slots=True)
@@ -148,13 +140,13 @@ class CoalescedAcks:
 
 
 def ack_messages(
-    messages: Iterable[tuple[str, str]], batches: Drain, *, deadline: float
+    messages: Iterable[tuple[str, str]], acks: CoalescedAcks, *, deadline: float
 ) -> AckReport:
     """Ack the items that these messages name; their order and repetition do not matter.
 
     Args:
         messages: (name, body) of each.
-        batches: acks them.
+        acks: acks them.
         deadline: in seconds since 1970; messages with ids not done by then are to come again.
     """
     report = AckReport()
@@ -170,7 +162,7 @@ def ack_messages(
         except Unreadable:
             report.drop(body)
 
-    drained = batches.drain((i for own in ids.values() for i in own), deadline=deadline)
+    drained = acks.drain((i for own in ids.values() for i in own), deadline=deadline)
     for text in dict.fromkeys(drained.dropped):
         report.drop(text)
 

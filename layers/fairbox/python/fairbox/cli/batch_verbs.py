@@ -257,13 +257,13 @@ def orphans(
 
     def found() -> list[dict[str, object]]:
         checks = (
-            session.maintenance.check_orphan(
+            session.maintenance.cleanup.check_orphan(
                 due,
                 open_hours=round(open_days * 24),
                 sealed_hours=round(sealed_days * 24),
                 dry_run=True,
             )
-            for due in session.maintenance.due_for_check()
+            for due in session.maintenance.cleanup.due_for_check()
         )
         return [
             {

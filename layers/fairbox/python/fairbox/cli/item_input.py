@@ -123,7 +123,7 @@ def check(session: Session, items: Iterable[str]) -> None:
     """Show how many ids can be settled, and name those that cannot; change nothing."""
     good, bad = 0, list[str]()
     for call in calls_of(items):
-        known, unknown = session.maintenance.split_known(call)
+        known, unknown = session.maintenance.settlement.split_known(call)
         good += len(known)
         bad += unknown
     fields: dict[str, object] = {"ids": good + len(bad), "known": good, "unknown": bad}

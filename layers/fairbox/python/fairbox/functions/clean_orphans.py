@@ -38,14 +38,16 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     # a long cleanup leaves time for the count of stalled batches
     left = context.get_remaining_time_in_millis() / 1000
     now = app.clock.now()
-    cleaned = app.keeper.clean(
+    cleaned = app.keeper.cleanup.clean(
         deadline=now + left * 0.7,
         open_hours=24 * settings.whole(OPEN_BATCH_DAYS, 7),
         sealed_hours=24 * settings.whole(SEALED_BATCH_DAYS, 14),
         dry_run=event.get("dry_run") is True or settings.flag(CLEAN_ORPHANS_DRY_RUN),
     )
 
-    stalled = app.keeper.stalled(settings.whole(STALLED_BATCH_HOURS, 24), deadline=now + left * 0.9)
+    stalled = app.keeper.statistics.stalled(
+        settings.whole(STALLED_BATCH_HOURS, 24), deadline=now + left * 0.9
+    )
     app.metrics.emit({STALLED_BATCHES: stalled.count})
 
     # the answer and the log line have limits, and counts tell the rest

@@ -72,7 +72,7 @@ def handler(_event: dict[str, Any], _context: Any) -> dict[str, Any]:
     not_ready = {OPEN_CIRCUITS: len(circuits) - paused, PAUSED_SUBSCRIPTIONS: paused}
     app.metrics.emit_by_destination(stopped, not_ready)
 
-    batches = app.keeper.open_batches()
+    batches = app.keeper.statistics.open_batches()
     open_ = {OPEN_BATCHES: batches.count, OLDEST_BATCH_AGE: batches.oldest_age}
     app.metrics.emit(open_)
 

@@ -359,7 +359,7 @@ class MemoryApplication:
 
     def ack(self) -> int:
         """Ack the ids in the ack queue, except unknown or deleted ones; return the number."""
-        known, _ = self.keeper.split_known(dict.fromkeys(self.acks.take()))
+        known, _ = self.keeper.settlement.split_known(dict.fromkeys(self.acks.take()))
         return self.batches.ack(known).changed if known else 0
 
     def cascade(self) -> list[str]:
@@ -412,7 +412,9 @@ class MemoryApplication:
     def clean(self) -> Cleaned:
         """Run the cleanup of batches once, and delete items past their time to live."""
         self._cleaned_at = self.clock.now()
-        cleaned = self.keeper.clean(deadline=self.deadline, open_hours=7 * 24, sealed_hours=14 * 24)
+        cleaned = self.keeper.cleanup.clean(
+            deadline=self.deadline, open_hours=7 * 24, sealed_hours=14 * 24
+        )
         for table in _EXPIRES:
             self.engine.expire(table)
         return cleaned
