@@ -39,7 +39,6 @@ from fairbox.tables.batch_values import (
     Root,
     StillWriting,
     first_group,
-    hour_of,
     node_of,
     ones,
     slot_of,
@@ -64,10 +63,6 @@ class Additions:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._store = context.store
-
-    @property
-    def _hour(self) -> int:
-        return hour_of(self._context.clock.now())
 
     def open(
         self,
@@ -100,10 +95,10 @@ class Additions:
         root = Root(
             batch,
             "open",
-            int(self._context.clock.now() * 1000),
+            self._context.now,
             user_key,
             parent_item=parent_item,
-            next_check=self._hour + hours,
+            next_check=self._context.hour + hours,
             callbacks=callbacks,
             retry_hours=retry_hours,
         )
@@ -233,7 +228,7 @@ class Additions:
         return done if self._store.write(changes) is None else None
 
     def _leaves(self, request: Request, start: int, end: int, writer: str | None) -> list[Leaf]:
-        leaves, hour = [], self._hour
+        leaves, hour = [], self._context.hour
         for group in range(request.first + start, request.first + end):
             size = request.size_of(group)
             pending = ones(0, size)
@@ -261,12 +256,12 @@ class Additions:
             added = ones(max(first - base, 0), min(end - base, NODE_GROUPS))
             node = there.get(NodeKey(root.batch, number))
             if node is None:
-                changes.append(Change(Node(root.batch, number, added, hour=self._hour)))
+                changes.append(Change(Node(root.batch, number, added, hour=self._context.hour)))
             else:
                 if not bits >> slot_of(number) & 1:
                     failed, settled = failed - node.failed, settled - node.settled
                 new = replace(
-                    node, bits=node.bits | added, version=node.version + 1, hour=self._hour
+                    node, bits=node.bits | added, version=node.version + 1, hour=self._context.hour
                 )
                 changes.append(Change(new, node))
             bits |= 1 << slot_of(number)

@@ -94,22 +94,13 @@ class ItemPages:
         self._store = store
 
     def missing(self, batch: str, after: str | None = None) -> Iterator[str]:
-        """Yield the ids of pending items, by group and index; none of an ended, erased batch.
-
-        Raises:
-            UnknownBatch: there is none of this id.
-            InvalidInput: `after` is no item of the batch.
-        """
+        """Yield the ids of pending items, by group and index; none of an ended, erased batch."""
         for group, field, _ in self._steps(batch, after, failures=False):
             for index in bits(field):
                 yield str(ItemId(batch, group, index))
 
     def failed_items(self, batch: str, after: str | None = None) -> Iterator[FailedItem]:
-        """Yield the failed items, by group and index.
-
-        Raises:
-            As `missing` does.
-        """
+        """Yield the failed items, by group and index."""
         for group, field, items in self._steps(batch, after, failures=True):
             for index in bits(field):
                 yield _failed_item(ItemId(batch, group, index), items)
@@ -124,7 +115,12 @@ class ItemPages:
         return _page(batch, self._steps(batch, after, failures=True), limit, _failed_item)
 
     def _steps(self, batch: str, after: str | None, *, failures: bool) -> Iterator[Step]:
-        """Yield each read: its group, the bits behind `after` that are asked for, and reasons."""
+        """Yield each read: its group, the bits behind `after` that are asked for, and reasons.
+
+        Raises:
+            UnknownBatch: there is none of this id.
+            InvalidInput: `after` is no item of the batch.
+        """
         start = _start(batch, after)
         root = known_root(self._store, batch)
         if root.cursor is not None:

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from fairbox.errors import UnknownBatch
+from fairbox.model.clock import milliseconds
 from fairbox.tables.batch_values import (
     ROOT_GROUPS,
     LeafKey,
     NodeKey,
     bits,
     first_group,
+    hour_of,
     node_of,
     ones,
     slot_of,
@@ -63,6 +65,16 @@ class Context:
     clock: Clock
     rng: Random
     ids: IdGenerator
+
+    @property
+    def hour(self) -> int:
+        """The hour since 1970 UTC."""
+        return hour_of(self.clock.now())
+
+    @property
+    def now(self) -> int:
+        """The time in milliseconds since 1970 UTC."""
+        return milliseconds(self.clock)
 
     def tries(self, count: int = TRIES) -> Iterator[None]:
         """Allow so many tries: full jitter before each but the first, from 5 ms, doubling."""

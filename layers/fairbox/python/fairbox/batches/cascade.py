@@ -23,7 +23,6 @@ from fairbox.tables.batch_values import (
     Leaf,
     LeafKey,
     NodeKey,
-    hour_of,
     node_of,
 )
 
@@ -137,7 +136,7 @@ class Cascade:
             # it was erased with its batch
             if node is None:
                 return False
-            new = node.without(leaves, hour_of(self._context.clock.now()))
+            new = node.without(leaves, self._context.hour)
             if new is None:
                 return not node.bits
             if self._store.write([Change(new, node)]) is None:
@@ -219,7 +218,7 @@ class Cascade:
         if new.state != "sealed" or new.bits:
             return new if self._store.write([Change(new, old)]) is None else None
 
-        hour = hour_of(self._context.clock.now())
+        hour = self._context.hour
         # with failures it stays sealed for retries, and the cleanup completes it afterwards
         until = hour + new.retry_hours if old.retry_until is None else old.retry_until
         if new.failed and hour < until:
@@ -232,20 +231,17 @@ class Cascade:
         )
 
         # root and announcement in one transaction: neither exists without the other
-        announcement = self._announcement(new, message)
+        announcement = Announcement(
+            COMPLETED_TOPIC,
+            message,
+            new,
+            self._store.metadata(new.batch),
+            acked=new.total - new.failed,
+            at=self._context.now,
+        )
         actions = self._context.announcer.actions(announcement)
         actions += self._callback_actions(announcement)
         return new if self._store.write([Change(new, old)], actions) is None else None
-
-    def _announcement(self, root: Root, message: str) -> Announcement:
-        return Announcement(
-            COMPLETED_TOPIC,
-            message,
-            root,
-            self._store.metadata(root.batch),
-            acked=root.total - root.failed,
-            at=int(self._context.clock.now() * 1000),
-        )
 
     def _callback_actions(self, announcement: Announcement) -> list[dict[str, Any]]:
         """Return the actions of the batch's own callbacks, with the content of an announcement."""
@@ -310,7 +306,7 @@ class Cascade:
         return None
 
     def _settled(self, leaf: Leaf, index: int, child: Root) -> list[Change]:
-        hit, hour = 1 << index, hour_of(self._context.clock.now())
+        hit, hour = 1 << index, self._context.hour
         if child.state == "complete" and not child.failed:
             return [Change(leaf.with_acked(hit, hour), leaf)]
         there = self._store.failed([leaf.key]).get(leaf.key)

@@ -15,7 +15,7 @@ from fairbox.batches.batch_parts import (
 from fairbox.batches.lifecycle import ERASE_GROUPS
 from fairbox.errors import FairboxError
 from fairbox.model.ids import parse_item
-from fairbox.tables.batch_values import ORPHANED_TOPIC, Change, LeafKey, hour_of
+from fairbox.tables.batch_values import ORPHANED_TOPIC, Change, LeafKey
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,10 +90,6 @@ class Cleanup:
         self._lifecycle = lifecycle
         self._progress = progress
 
-    @property
-    def _hour(self) -> int:
-        return hour_of(self._context.clock.now())
-
     def clean(
         self, *, deadline: float, open_hours: int, sealed_hours: int, dry_run: bool = False
     ) -> Cleaned:
@@ -138,7 +134,7 @@ class Cleanup:
                 report.pending += check.progress.pending if check.progress else 0
             case "cancelled":
                 report.cancelled.append(check.batch)
-            case "ended" if check.active > self._hour:  # may not be erased yet
+            case "ended" if check.active > self._context.hour:  # may not be erased yet
                 report.ended += 1
             case "ended" if report.dry_run:
                 report.erased += 1
@@ -155,7 +151,7 @@ class Cleanup:
     def due_for_check(self) -> Iterator[str]:
         """Yield the batches whose next check is due, ended ones first."""
         for state in ("cancelled", "reaped", "complete", "sealed", "open"):
-            yield from self._store.listed(state, self._hour)
+            yield from self._store.listed(state, self._context.hour)
 
     def check_orphan(
         self,
@@ -182,10 +178,10 @@ class Cleanup:
 
     def _waiting(self, root: Root, *, dry_run: bool) -> OrphanCheck:
         """Complete a batch that waited for retries until now."""
-        due = (root.retry_until or 0) <= self._hour
+        due = (root.retry_until or 0) <= self._context.hour
         ended = due and (dry_run or self._cascade.complete_waiting(root))
         # from the next hour: a batch that has just ended is not erased yet
-        return OrphanCheck(root.batch, "ended" if ended else "kept", self._hour + 1)
+        return OrphanCheck(root.batch, "ended" if ended else "kept", self._context.hour + 1)
 
     def _idle(
         self, root: Root, open_hours: int, sealed_hours: int, *, dry_run: bool
@@ -207,13 +203,15 @@ class Cleanup:
             done = dry_run or self._lifecycle.end(root, "cancelled")
             return OrphanCheck(batch, "cancelled" if done else "kept")
 
-        active = max([_since(root), *(n.hour for n in nodes), *(x.hour for x in leaves)])
+        active = max(
+            [root.opened // 3_600_000, *(n.hour for n in nodes), *(x.hour for x in leaves)]
+        )
         limit = sealed_hours if root.state == "sealed" else open_hours
-        if not emptied and self._hour - active >= limit:
+        if not emptied and self._context.hour - active >= limit:
             # a last ack leaves its hour in the finished group: read only before a reaping
             active = max(active, finished_hour(self._store, root))
 
-        if emptied or self._hour - active < limit:
+        if emptied or self._context.hour - active < limit:
             if not dry_run:
                 self._keep(root, active, limit)
             return OrphanCheck(batch, "kept", active)
@@ -239,7 +237,7 @@ class Cleanup:
         for start in range(0, len(groups), _SEEN_FIRST):
             keys = [LeafKey(root.batch, g) for g in groups[start : start + _SEEN_FIRST]]
             leaves += self._store.leaves(keys).values()
-            if any(self._hour - leaf.hour < DAY_HOURS for leaf in leaves):
+            if any(self._context.hour - leaf.hour < DAY_HOURS for leaf in leaves):
                 break  # alive: no need to see the others
         return nodes, leaves
 
@@ -251,12 +249,12 @@ class Cleanup:
     def _keep(self, root: Root, active: int, limit: int) -> None:
         item = _parent_of(root)
         # work in a nested batch is activity of its parent, which would seem idle otherwise
-        if item is not None and self._hour - active < DAY_HOURS:
+        if item is not None and self._context.hour - active < DAY_HOURS:
             self._stamp(LeafKey(item.batch, item.group))
 
         hours = WEEK_HOURS if root.state == "open" and item is None else DAY_HOURS
         # no later than when it would be an orphan, should nothing happen any more
-        now = self._hour
+        now = self._context.hour
         next_check = max(now + 1, min(max(active, now) + hours, active + limit))
         # if the write is refused, the root has changed: it stays due, and is checked again
         if next_check != root.next_check:
@@ -267,14 +265,10 @@ class Cleanup:
     def _stamp(self, key: LeafKey) -> None:
         """Note activity in a leaf, where it is not noted for this hour yet."""
         leaf = self._store.leaves([key]).get(key)
-        if leaf is not None and leaf.hour < self._hour:
-            new = replace(leaf, hour=self._hour, version=leaf.version + 1)
+        if leaf is not None and leaf.hour < self._context.hour:
+            new = replace(leaf, hour=self._context.hour, version=leaf.version + 1)
             # whoever is faster has noted the hour in the same write
             self._store.write([Change(new, leaf)])
-
-
-def _since(root: Root) -> int:
-    return root.opened // 3_600_000
 
 
 def _parent_of(root: Root) -> ItemId | None:

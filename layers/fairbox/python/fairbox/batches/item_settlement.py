@@ -15,7 +15,6 @@ from fairbox.tables.batch_values import (
     LeafKey,
     NodeKey,
     bits,
-    hour_of,
     node_of,
 )
 
@@ -66,13 +65,7 @@ class Settlement:
         """Ack, fail or retry these items, any mixture of batches and groups.
 
         Raises:
-            MalformedItems: some are no ids; nothing has changed.
-            UnknownItems: some were never issued; nothing has changed.
-            BatchEnded: some are of a batch that was cancelled or reaped; raised before any write if
-                the leaf is already gone.
-            BatchBusy: others kept changing some leaves; the error names the items left, and the
-                work done.
-            InvalidInput: `items` is one text, not many.
+            FairboxError: as `Batches.ack`; BatchEnded comes before any write if a leaf is gone.
         """
         if isinstance(items, str):
             raise InvalidInput("items", "a list of item ids, not one text")
@@ -147,7 +140,7 @@ class Settlement:
         Raises:
             BatchEnded: the leaf is empty, and the batch has ended.
         """
-        hour = hour_of(self._context.clock.now())
+        hour = self._context.hour
 
         if verb != "retry":
             # an item that was settled before keeps its first outcome
@@ -191,7 +184,7 @@ class Settlement:
         node = self._store.nodes([key]).get(key)
         if node is None:
             raise BatchEnded(leaf.batch, "erased")
-        changes = [Change(node.refilled(leaf, hour_of(self._context.clock.now())), node)]
+        changes = [Change(node.refilled(leaf, self._context.hour), node)]
         return changes if node.bits else [*changes, self._refilled_root(node)]
 
     def _refilled_root(self, child: Leaf | Node) -> Change:

@@ -6,11 +6,11 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Literal
 
-from fairbox.batches.batch_parts import DAY_HOURS, TRIES, known_root
+from fairbox.batches.batch_parts import DAY_HOURS, known_root
 from fairbox.batches.progress_reader import ProgressReader
 from fairbox.batches.results import Batch
 from fairbox.errors import BatchBusy, BatchEnded
-from fairbox.tables.batch_values import FENCED, Announcement, Change, LeafKey, hour_of, node_of
+from fairbox.tables.batch_values import FENCED, Announcement, Change, LeafKey, node_of
 
 if TYPE_CHECKING:
     from fairbox.batches.batch_parts import Context
@@ -33,17 +33,8 @@ class Lifecycle:
         self._cascade = cascade
         self._progress = ProgressReader(context)
 
-    @property
-    def _hour(self) -> int:
-        return hour_of(self._context.clock.now())
-
     def seal(self, batch: str) -> Root:
-        """Seal, or complete at once where nothing is pending; again: the same answer.
-
-        Raises:
-            UnknownBatch: there is none of this id.
-            BatchEnded: it was cancelled or reaped.
-        """
+        """Seal, or complete at once where nothing is pending; see `Batches.seal`."""
         message = self._context.ids.next()
         for _ in self._context.tries():
             root = known_root(self._store, batch)
@@ -54,7 +45,7 @@ class Lifecycle:
             if root.ended:
                 raise BatchEnded(batch, root.state)
 
-            next_check = self._hour + DAY_HOURS
+            next_check = self._context.hour + DAY_HOURS
             new = replace(root, state="sealed", next_check=next_check, version=root.version + 1)
             written = self._cascade.write_root(root, new, message)
             if written is not None:
@@ -63,14 +54,7 @@ class Lifecycle:
         raise BatchBusy([batch])
 
     def cancel(self, batch: str) -> Batch:
-        """Cancel a batch that has not completed; none but its `on_cancel` is told.
-
-        It returns once no item of the batch can be settled any more.
-
-        Raises:
-            UnknownBatch: there is none of this id.
-            BatchEnded: it is complete, or was reaped.
-        """
+        """Cancel a batch that has not completed; see `Batches.cancel`."""
         for _ in self._context.tries():
             root = known_root(self._store, batch)
             if root.state == "cancelled":
@@ -94,7 +78,7 @@ class Lifecycle:
 
         Its groups are gone afterwards: an ack reads nothing but its group, so that refuses it.
         """
-        new = replace(root, state=state, next_check=self._hour, version=root.version + 1)
+        new = replace(root, state=state, next_check=self._context.hour, version=root.version + 1)
         topic = root.callbacks.on_cancel
         if state == "cancelled" and topic is not None:
             announcement = self.notice(new, topic, self._progress.progress_of(root), "cancel")
@@ -113,7 +97,7 @@ class Lifecycle:
         Returns:
             False when every race was lost.
         """
-        for _ in self._context.tries(TRIES):
+        for _ in self._context.tries():
             root = self._store.root(batch)
             topic = None if root is None else root.callbacks.on_death
             # a batch that completes tells it in the same transaction
@@ -122,10 +106,8 @@ class Lifecycle:
 
             told = replace(root, death_told=True, version=root.version + 1)
             notice = self.notice(told, topic, self._progress.progress_of(root), "death")
-            if (
-                self._store.write([Change(told, root)], self._context.announcer.actions(notice))
-                is None
-            ):
+            actions = self._context.announcer.actions(notice)
+            if self._store.write([Change(told, root)], actions) is None:
                 return True
         return False
 
@@ -140,7 +122,7 @@ class Lifecycle:
             self._store.metadata(root.batch),
             acked=progress.acked,
             pending=progress.pending,
-            at=int(self._context.clock.now() * 1000),
+            at=self._context.now,
             callback=callback,
         )
 
@@ -175,7 +157,7 @@ class Lifecycle:
             root = known_root(self._store, batch)
             if not root.ended or root.next_check is None:
                 return root.ended
-            if root.state == "complete" and root.next_check > self._hour:
+            if root.state == "complete" and root.next_check > self._context.hour:
                 return False
 
             # before the erasure: the cleanup does not check an erased batch again

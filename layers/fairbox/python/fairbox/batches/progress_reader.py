@@ -32,15 +32,9 @@ class ProgressReader:
         self._rng = context.rng
 
     def progress(self, batch: str, *, exact: bool = True, at_most: int | None = None) -> Progress:
-        """Return how far a batch is.
+        """Return how far a batch is, as `Batches.progress` does.
 
-        With more unfinished leaves than `at_most` it is an estimate, even where `exact` is true.
-
-        Exact: 1 RRU an unfinished leaf; while acks and adds run, between the truth at its
-        beginning and at its end. Else from 100 unfinished leaves at random, at most 121 RRU.
-
-        Raises:
-            UnknownBatch: there is none of this id.
+        While acks and adds run, an exact figure lies between the truth at its begin and its end.
         """
         root = known_root(self._store, batch)
         if not exact or (at_most is not None and self._leaves_left(root) > at_most):

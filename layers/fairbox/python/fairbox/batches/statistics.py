@@ -7,7 +7,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from fairbox.batches.batch_parts import finished_hour, unfinished_groups, unfinished_nodes
-from fairbox.tables.batch_values import LeafKey, hour_of
+from fairbox.tables.batch_values import LeafKey
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,7 +67,7 @@ class Statistics:
             self._opened |= {root.batch: root.opened for root in roots}
         if not self._opened:
             return OpenBatches(len(ids), 0.0)
-        age = int(self._context.clock.now() * 1000) - min(self._opened.values())
+        age = self._context.now - min(self._opened.values())
         return OpenBatches(len(ids), max(0.0, age / 1000))
 
     def stalled(self, hours: int, *, deadline: float) -> Stalled:
@@ -81,7 +81,7 @@ class Statistics:
             hours: from 1; activity is known by the hour.
             deadline: when to stop, in seconds since 1970.
         """
-        since = hour_of(self._context.clock.now()) - hours
+        since = self._context.hour - hours
         found = Stalled()
         for roots in self._roots(sorted(set(self._alive()))):
             for root in roots:
