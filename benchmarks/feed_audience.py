@@ -174,7 +174,7 @@ class Audience:
             ringing=self._ringing,
             run=one_by_one,
         )
-        self._connections, self._asking = connections, Asking.over(calls, FEEDS, connections)
+        self._connections, self._asking = connections, Asking(calls, FEEDS, connections)
         for client in range(clients):
             self.follow(str(client), keys)
 

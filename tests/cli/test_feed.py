@@ -153,7 +153,7 @@ def server(cli: Cli) -> Iterator[str]:
     application = cli.application
     calls = Calls(application.client, application.clock, application.rng)
     connections = FeedConnections(calls, FEEDS, 4)
-    requests = Requests(Asking.over(calls, FEEDS, connections), connections)
+    requests = Requests(Asking(calls, FEEDS, connections), connections)
     grants = frozenset({"trades/*", "inbox/u7"})
 
     def handle(socket: ServerConnection) -> None:

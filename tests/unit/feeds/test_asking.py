@@ -30,7 +30,7 @@ class Screen:
         self.app.feeds.create(Feed("inbox", "private", window=16))
         calls = Calls(self.app.client, self.app.clock, self.app.rng)
         self.connections = FeedConnections(calls, FEEDS, 4)
-        self.requests = Requests(Asking.over(calls, FEEDS, self.connections), self.connections)
+        self.requests = Requests(Asking(calls, FEEDS, self.connections), self.connections)
         self.connections.open("c1", Connection("u7", frozenset(GRANTS)))
         self.asked = 0
 

@@ -60,7 +60,7 @@ class Poller:
         self.app.feeds.create(Feed("trades", "ring", history=2))
         self.app.feeds.create(Feed("inbox", "private", window=16, limit=20))
         calls = Calls(self.app.client, self.app.clock, self.app.rng)
-        asking = Asking.over(calls, FEEDS, FeedConnections(calls, FEEDS, 4))
+        asking = Asking(calls, FEEDS, FeedConnections(calls, FEEDS, 4))
         self.polls = FeedPolls(calls, FEEDS)
         self.pauses = Pauses(self.app.clock)
         self.polling = Polling(Key(), asking, self.polls, self.pauses, 2)

@@ -52,7 +52,8 @@ class Parts:
         rows._feeds["f"] = self.feeds._rows._feeds["f"] = feed, 1e12
         self.topics, self.leases = FeedTopics(calls, TABLE), FeedLeases(calls, TABLE)
         self.connections = FeedConnections(calls, TABLE, 1)
-        self.asking = Asking(rows, self.topics, self.connections, self.leases)
+        self.asking = Asking(calls, TABLE, self.connections)
+        self.asking._feeds = rows
         self.ringing = Ringing(self.leases, self, "q", one_by_one)
         posting = Posting(FeedSockets(self), self.clock, rng, 1e6, one_by_one)
         self.pushing = Pushing(

@@ -42,7 +42,7 @@ class Audience:
             self.app.feeds.create(feed)
         calls = Calls(self.app.client, self.app.clock, self.app.rng)
         self.connections = FeedConnections(calls, FEEDS, 1)
-        self.requests = Requests(Asking.over(calls, FEEDS, self.connections), self.connections)
+        self.requests = Requests(Asking(calls, FEEDS, self.connections), self.connections)
         self.sqs = MemorySqs(self.app.clock, self.app.rng)
         self.queue = self.sqs.create_queue(QueueName="q.fifo", Attributes={"FifoQueue": "true"})[
             "QueueUrl"

@@ -34,23 +34,11 @@ class ConnectionGone(Exception):
 class Asking:
     """Answers the requests of clients."""
 
-    def __init__(
-        self,
-        feeds: FeedRows,
-        topics: FeedTopics,
-        connections: FeedConnections,
-        leases: FeedLeases,
-    ) -> None:
-        self._feeds = feeds
-        self._topics = topics
+    def __init__(self, calls: Calls, table: str, connections: FeedConnections) -> None:
+        self._feeds = FeedRows(calls, table)
+        self._topics = FeedTopics(calls, table)
         self._connections = connections
-        self._leases = leases
-
-    @classmethod
-    def over(cls, calls: Calls, table: str, connections: FeedConnections) -> Asking:
-        """Return the answers from a table."""
-        feeds, topics = FeedRows(calls, table), FeedTopics(calls, table)
-        return cls(feeds, topics, connections, FeedLeases(calls, table))
+        self._leases = FeedLeases(calls, table)
 
     def sync(self, connection_id: str, request: int, positions: Mapping[str, object]) -> str:
         """Make a connection follow topics, acknowledge its positions, and return newer messages.

@@ -184,19 +184,14 @@ class Pushing:
         for topic, its in bundles.items():
             feed, sendable = self._feed(topic), its
             if topic in private:
-                sendable = self._within_window(feed, its, acknowledged[topic])
+                # those that may be on their way; an acknowledgement fetches the others
+                end = acknowledged[topic] + (0 if feed is None else feed.window)
+                sendable = [one for one in its if one.last <= end]
             elif feed is not None and feed.kind == "snapshot":
                 sendable = its[-1:]  # it has taken the place of the others
             if sendable:
                 slices[topic] = list(slices_of(topic, sendable, private=topic in private))
         return slices
-
-    def _within_window(
-        self, feed: Feed | None, bundles: Sequence[Bundle], acknowledged: int
-    ) -> Sequence[Bundle]:
-        """Return the bundles that may be on their way; an acknowledgement fetches the others."""
-        end = acknowledged + (0 if feed is None else feed.window)
-        return [one for one in bundles if one.last <= end]
 
     def _feed(self, topic: str) -> Feed | None:
         try:

@@ -181,13 +181,15 @@ def check_signature(
 
 def _record(record: Any) -> Event:
     # SNS begins it with a capital letter
-    source = record.get("eventSource", record.get("EventSource")) if _is_map(record) else None
+    source = (
+        record.get("eventSource", record.get("EventSource")) if isinstance(record, dict) else None
+    )
     if source == "aws:sqs":
         return Event(
             source="sqs",
             record_id=record["messageId"],
             group=_fifo_group(record),
-            content=_tried(lambda: _of_text(record["body"])),
+            content=_tried(lambda: _of_bytes(record["body"].encode())),
         )
     if source == "aws:kinesis":
         kinesis = record["kinesis"]
@@ -198,7 +200,9 @@ def _record(record: Any) -> Event:
             content=_tried(lambda: _of_bytes(_decoded(kinesis["data"], "record.data"))),
         )
     if source == "aws:sns":
-        return Event(source="sns", content=_tried(lambda: _of_text(record["Sns"]["Message"])))
+        return Event(
+            source="sns", content=_tried(lambda: _of_bytes(record["Sns"]["Message"].encode()))
+        )
     raise InvalidInput("event", _SOURCES)
 
 
@@ -217,10 +221,6 @@ def _tried(read: Callable[[], Content]) -> Content | InvalidInput:
         return error
     except (KeyError, TypeError, AttributeError, UnicodeError) as error:
         return InvalidInput("record", f"the members of its source ({type(error).__name__})")
-
-
-def _of_text(text: str) -> Content:
-    return _of_bytes(text.encode())
 
 
 def _of_bytes(body: bytes) -> Content:
@@ -249,7 +249,7 @@ def _wrapped(body: bytes) -> bytes | None:
 
 def _of_value(value: Any) -> Content:
     """Read an envelope that Lambda or EventBridge parsed: the same values, not the same bytes."""
-    if not _is_map(value):
+    if not isinstance(value, dict):
         raise InvalidInput("ce", "one JSON object")
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return _content(parse_structured(text.encode()))
@@ -277,7 +277,3 @@ def _decoded(text: str, field: str) -> bytes:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         raise InvalidInput(field, "base64 text (RFC 4648)") from None
-
-
-def _is_map(value: Any) -> bool:
-    return isinstance(value, dict)

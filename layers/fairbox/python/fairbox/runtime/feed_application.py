@@ -117,7 +117,7 @@ class FeedsApplication:
 
     @cached_property
     def _asking(self) -> Asking:
-        return Asking.over(self._calls, self.settings.required(FEEDS_TABLE), self.connections)
+        return Asking(self._calls, self.settings.required(FEEDS_TABLE), self.connections)
 
     @cached_property
     def _calls(self) -> Calls:
