@@ -507,26 +507,27 @@ class TestWholeSet:
                 asked.append((topic, ids, limit, dry_run))
                 return 1
 
+        redriver: Any = Redriver()
         rng = random.Random(3)
         refs = [
             MessageRef(EMAILS.names[n % 2], 0, rng.randrange(8), Message(topic="e", body=b"").id)
             for n in range(4)
         ]
-        done = EMAILS.redrive(Redriver(), [str(refs[0]), *refs[1:]], dry_run=True)
+        done: Any = EMAILS.redrive(redriver, [str(refs[0]), *refs[1:]], dry_run=True)
         assert asked == [
             ("email", [refs[0], refs[2]], None, True),
             ("email__p1", [refs[1], refs[3]], None, True),
         ]
         assert done.check() == {"email": 1, "email__p1": 1}
         asked.clear()
-        EMAILS.redrive(Redriver(), limit_per_partition=5, partitions=[2, 3])
+        EMAILS.redrive(redriver, limit_per_partition=5, partitions=[2, 3])
         assert asked == [("email__p2", None, 5, False), ("email__p3", None, 5, False)]
         asked.clear()
-        assert EMAILS.redrive(Redriver(), refs, partitions=[3]).results == {}
-        assert EMAILS.redrive(Redriver(), []).results == {}
+        assert EMAILS.redrive(redriver, refs, partitions=[3]).results == {}
+        assert EMAILS.redrive(redriver, []).results == {}
         other = MessageRef("sms", 0, 0, refs[0].id)
         with pytest.raises(InvalidInput, match="refs: expected refs of queue 'email'"):
-            EMAILS.redrive(Redriver(), [refs[0], other])
+            EMAILS.redrive(redriver, [refs[0], other])
         assert asked == []
 
     def test_dead_letters_of_all_partitions_are_put_back_and_received_again(

@@ -1,19 +1,16 @@
-"""Types of partitioned queues: routes, results by partition, and an outbox that redrives."""
+"""Types of partitioned queues: routes, and results by partition."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, Protocol, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Generic, TypedDict, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Mapping
 
     from fairbox.errors import FairboxError
-    from fairbox.model.messages import MessageRef
-    from fairbox.tables.dead_letters import DeadLetter
 
 T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
 
 
 class Route(TypedDict):
@@ -26,22 +23,6 @@ class KeyRoute(Route):
     """The topic and the partition key of a message, as arguments of `Message`."""
 
     partition_key: str
-
-
-class Redrives(Protocol[T_co]):
-    """The part of `Outbox` that puts dead letters back."""
-
-    def redrive(
-        self,
-        topic: str,
-        ids: Iterable[MessageRef] | None = None,
-        *,
-        where: Callable[[DeadLetter], bool] | None = None,
-        limit: int | None = None,
-        dry_run: bool = False,
-    ) -> T_co:
-        """Put a topic's dead letters back."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

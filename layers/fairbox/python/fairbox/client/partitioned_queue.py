@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from fairbox.client.outbox import Outbox
-    from fairbox.client.partition_types import KeyRoute, Redrives, Route
+    from fairbox.client.partition_types import KeyRoute, Route
     from fairbox.client.queue import Queue
+    from fairbox.client.redrive import RedriveResult
     from fairbox.client.resize import WidthResult
     from fairbox.consumer.ports import Source
     from fairbox.model.messages import Message
@@ -354,14 +355,14 @@ class PartitionedQueue:
 
     def redrive(
         self,
-        outbox: Redrives[T],
+        outbox: Outbox,
         refs: Iterable[MessageRef | str] | None = None,
         *,
         partitions: Iterable[int] | None = None,
         where: Callable[[DeadLetter], bool] | None = None,
         limit_per_partition: int | None = None,
         dry_run: bool = False,
-    ) -> PartitionResults[T]:
+    ) -> PartitionResults[RedriveResult]:
         """Put the dead letters of each partition back, as `Outbox.redrive` does.
 
         Args:
@@ -384,7 +385,7 @@ class PartitionedQueue:
             if not partitions:
                 return PartitionResults({}, {})
 
-        def redrive(name: str) -> T:
+        def redrive(name: str) -> RedriveResult:
             ids = None if named is None else named[name]
             return outbox.redrive(
                 name, ids, where=where, limit=limit_per_partition, dry_run=dry_run
