@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from fairbox.tables.batch_values import Announcement, Root
 
 NOBODY: Final = "nobody has subscribed"
-_TRIES: Final = 3
 """The archive's reason for a completion that expired."""
+_TRIES: Final = 3
 CALLBACK_PREFIX: Final = "fairbox.batches.to."
 """Of the topics that stand before the destinations of callbacks; a hash of the address follows."""
 RETRY_HOURS: Final = 24

@@ -161,9 +161,7 @@ class MisplacedMessages(OutboxPart):
 
             if position is None:
                 return
-            self._context.clock.sleep(
-                max(0.0, units / units_a_second - (self._context.clock.now() - started))
-            )
+            clock.sleep(max(0.0, units / units_a_second - (clock.now() - started)))
 
 
 def _messages(items: list[dict[str, object]]) -> Iterator[StoredMessage]:

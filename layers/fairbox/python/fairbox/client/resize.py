@@ -162,8 +162,8 @@ class Resize(OutboxPart):
         newest = widths[-1]
 
         if newest.shards == partitions:
-            before = widths[-2] if len(widths) > 1 else newest
-            return WidthResult(queue, partitions, before.shards, newest.since, changed=False)
+            before = _before(widths).shards
+            return WidthResult(queue, partitions, before, newest.since, changed=False)
         if underway(widths, now):
             raise ResizeUnderway(queue, newest.since)
 
@@ -305,7 +305,7 @@ class Resize(OutboxPart):
         found = []
         for epoch in state.epochs:
             own = [row for row in rows if row.epoch == epoch.number]
-            counts = [sum(max(0, n) for n in (getattr(r, lane) for r in own)) for lane in _LANES]
+            counts = [sum(max(0, getattr(row, lane)) for row in own) for lane in _LANES]
             found.append(EpochStatus(epoch, phase_of(state.epochs, epoch, now), *counts))
         return found
 

@@ -13,7 +13,6 @@ from fairbox.errors import (
     TopicConflict,
     TopicIsPushed,
     UnknownSubscription,
-    UnknownTopic,
 )
 from fairbox.model.messages import check_text, check_topic
 from fairbox.model.redaction import MASK, has_user, is_redacted
@@ -331,9 +330,7 @@ class TopicAdministration(OutboxPart):
 
     def _to_delete(self, name: str, *, whole: bool) -> list[TopicState]:
         """Return the topics to delete; a queue's partition 0 first."""
-        state = self.tables.topics.load(name)
-        if state is None:
-            raise UnknownTopic(name)
+        state = self.topic(name)
         if name.startswith(_OWN):
             raise TopicConflict(name, "it is Fairbox's own")
 
@@ -358,6 +355,7 @@ class TopicAdministration(OutboxPart):
         return [state, *others]
 
     def _check_empty(self, states: Sequence[TopicState]) -> None:
+        lanes: tuple[OpenLane, ...] = ("ready", "later")
         fed = {s.destination: s for state in self.tables.topics.all() for s in state.subscriptions}
         for state in states:
             name = state.topic.name
@@ -367,16 +365,12 @@ class TopicAdministration(OutboxPart):
             if by is not None:
                 detail = f"it is the destination of subscription {by.name!r} of topic {by.topic!r}"
                 raise TopicConflict(name, detail)
-            self._check_lanes(state)
 
-    def _check_lanes(self, state: TopicState) -> None:
-        name = state.topic.name
-        lanes: tuple[OpenLane, ...] = ("ready", "later")
-        for epoch, shard in state.shards():
-            if any(self.tables.lanes.count(lane, name, epoch, shard, limit=1) for lane in lanes):
-                raise TopicConflict(name, "it holds messages")
-            if next(self.tables.dead.walk(name, epoch, shard, page=1), None) is not None:
-                raise TopicConflict(name, "it holds dead letters")
+            for shard in state.shards():
+                if any(self.tables.lanes.count(lane, name, *shard, limit=1) for lane in lanes):
+                    raise TopicConflict(name, "it holds messages")
+                if next(self.tables.dead.walk(name, *shard, page=1), None) is not None:
+                    raise TopicConflict(name, "it holds dead letters")
 
     def _check(self, states: Sequence[TopicState]) -> None:
         """Refuse topics that are in use, and undo the marks of this call or an earlier one."""
