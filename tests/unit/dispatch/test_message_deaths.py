@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from botocore.exceptions import ReadTimeoutError
 from fairbox import NotConfigured
-from fairbox.batches.message_items import message_items
+from fairbox.batches.message_items import MessageItems
 from fairbox.dispatch.burials import Burials
 from fairbox.dispatch.ports import TAKEN
 from fairbox.tables.stored_messages import read_message
@@ -203,7 +203,7 @@ def test_without_a_batches_table_what_carries_an_item_stays_and_stops_no_other()
     _, (item,) = opened(app)
     app.tables.batches = None
     with pytest.raises(NotConfigured):
-        message_items(app.tables)
+        MessageItems(app.tables)
     app.add(batch_item=item)
     app.add()
     failing(app)

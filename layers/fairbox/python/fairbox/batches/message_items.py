@@ -20,9 +20,7 @@ from fairbox.tables.batch_values import LeafKey
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from random import Random
 
-    from fairbox.model.clock import Clock
     from fairbox.tables.batch_values import Announcement, Change, Root
     from fairbox.tables.tables import Tables
 
@@ -45,45 +43,41 @@ class Moved:
 
 
 class MessageItems:
-    """Moves messages with their items. The batches' stream clears emptied groups upwards."""
+    """Moves messages with their items. The batches' stream clears emptied groups upwards.
 
-    def __init__(self, store: BatchTable, clock: Clock, rng: Random) -> None:
-        self._context = Context(store, _Silent(), clock, rng, IdGenerator(clock))
+    Raises:
+        NotConfigured: there is no batches table.
+    """
+
+    def __init__(self, tables: Tables) -> None:
+        if tables.batches is None:
+            raise NotConfigured(BATCHES_TABLE)
+        calls = tables.calls
+        store = BatchTable(calls, tables.batches)
+        self._context = Context(store, _Silent(), calls.clock, calls.rng, IdGenerator(calls.clock))
         self._settlement = Settlement(self._context, Cascade(self._context))
 
-    def fail_with(self, item: str, reason: str, actions: Sequence[dict[str, Any]]) -> Moved:
-        """Fail an item and do these actions, in one transaction.
-
-        2 RRU, and 2 WRU each for the group and its failed items, beside the actions' own.
-
-        Args:
-            item: `batch:group:index`.
-            reason: of which 120 bytes are kept.
-            actions: the move, as of `TransactWriteItems`.
-
-        Raises:
-            BatchBusy: others kept changing the group; nothing is written.
-        """
-        return self._move("fail", item, reason, actions)
-
-    def retry_with(self, item: str, actions: Sequence[dict[str, Any]]) -> Moved:
-        """Put a failed item back and do these actions, in one transaction.
-
-        As `fail_with`; an emptied group is filled up to the first ancestor that was not empty, at
-        1 RRU and 2 WRU each.
-
-        Raises:
-            BatchBusy: others kept changing the group; nothing is written.
-        """
-        return self._move("retry", item, "", actions)
-
-    def _move(
+    def move(
         self,
         verb: Literal["fail", "retry"],
         item: str,
-        reason: str,
         actions: Sequence[dict[str, Any]],
+        reason: str = "",
     ) -> Moved:
+        """Fail an item, or put a failed one back, and do these actions, in one transaction.
+
+        2 RRU, and 2 WRU each for the group and its failed items, beside the actions' own. A retry
+        fills an emptied group up to the first ancestor that was not empty, at 1 RRU and 2 WRU each.
+
+        Args:
+            verb: which of the two.
+            item: `batch:group:index`.
+            actions: the move, as of `TransactWriteItems`.
+            reason: of which 120 bytes are kept.
+
+        Raises:
+            BatchBusy: others kept changing the group; nothing is written.
+        """
         for _ in self._context.tries():
             fate, changes = self._decided(verb, item, reason)
             refusal = self._context.store.write(changes, actions)
@@ -113,18 +107,6 @@ class MessageItems:
         except BatchEnded:
             return "ended", []
         return ("changed", changes) if changes else ("settled", [])
-
-
-def message_items(tables: Tables) -> MessageItems:
-    """Return the mover of batch items with messages of these tables.
-
-    Raises:
-        NotConfigured: there is no batches table.
-    """
-    if tables.batches is None:
-        raise NotConfigured(BATCHES_TABLE)
-    table = BatchTable(tables.calls, tables.batches)
-    return MessageItems(table, tables.calls.clock, tables.calls.rng)
 
 
 class _Silent:

@@ -318,7 +318,7 @@ class Redrives:
     def put_back(self, letter: StoredMessage, edited: Item | None = None) -> Returned:
         """Put a dead letter back for the subscriptions that it died for, with a fresh state.
 
-        4 WRU a KB, and with a batch item the cost of `MessageItems.retry_with`. It may be repeated.
+        4 WRU a KB, and with a batch item the cost of `MessageItems.move`. It may be repeated.
 
         Args:
             letter: as read from lane `dead`.
@@ -365,9 +365,9 @@ class Redrives:
         item = letter.message.batch_item
         if item is not None:
             # imported where it is used: no cold start pays for it
-            from fairbox.batches.message_items import message_items  # noqa: PLC0415
+            from fairbox.batches.message_items import MessageItems  # noqa: PLC0415
 
-            return message_items(self._tables).retry_with(item, actions).refused or None
+            return MessageItems(self._tables).move("retry", item, actions).refused or None
         try:
             self._tables.calls.transact(actions)
         except TransactionCancelled as cancelled:

@@ -62,7 +62,7 @@ class Burials:
         """Move a marked message in one transaction; do nothing where another call has moved it.
 
         So a late call cannot bury a message that a redrive has put back. 2 WRU a KB more
-        than a put and a delete; a batch item costs as `MessageItems.fail_with` does.
+        than a put and a delete; a batch item costs as `MessageItems.move` does.
 
         Raises:
             BatchBusy: others kept changing the item's group; nothing is written.
@@ -145,9 +145,9 @@ class Burials:
 
     def _failed(self, stored: StoredMessage, item: str, actions: list[dict[str, Any]]) -> Moved:
         # imported where it is used: no cold start pays for it
-        from fairbox.batches.message_items import message_items  # noqa: PLC0415
+        from fairbox.batches.message_items import MessageItems  # noqa: PLC0415
 
-        moved = message_items(self._tables).fail_with(item, reason_of(stored), actions)
+        moved = MessageItems(self._tables).move("fail", item, actions, reason_of(stored))
         if moved.item == "unknown" and not moved.refused:
             logger.warning(
                 "a message died whose batch item was never issued",

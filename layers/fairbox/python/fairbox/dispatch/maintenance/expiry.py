@@ -200,15 +200,15 @@ class Expiry:
     def _fail(self, stored: StoredMessage, *others: dict[str, Any]) -> bool:
         """Mark a message and fail its batch item in one transaction; return whether it was.
 
-        It costs 2 WRU a KB, and as `MessageItems.fail_with`.
+        It costs 2 WRU a KB, and as `MessageItems.move`.
         """
         # imported where it is used: no cold start pays for it
-        from fairbox.batches.message_items import message_items  # noqa: PLC0415
+        from fairbox.batches.message_items import MessageItems  # noqa: PLC0415
 
         actions = [self._expiries.action(stored), *others]
         item = stored.message.batch_item or ""
         try:
-            return not message_items(self._tables).fail_with(item, EXPIRED, actions).refused
+            return not MessageItems(self._tables).move("fail", item, actions, EXPIRED).refused
         except FairboxError as error:
             extra = {"ref": str(stored.ref), "error": str(error)}
             logger.warning("a message could not expire yet", extra=extra)
