@@ -132,23 +132,18 @@ class Cascade:
             Whether it is empty now; None when every race was lost.
         """
         for _ in self._context.tries(tries):
-            node, leaves = self.read_node(key, children)
+            node = self._store.nodes([key]).get(key)
             # it was erased with its batch
             if node is None:
                 return False
+            # only then its leaves
+            leaves = self._store.leaves(sorted(children)).values()
             new = node.without(leaves, self._context.hour)
             if new is None:
                 return not node.bits
             if self._store.write([Change(new, node)]) is None:
                 return not new.bits
         return None
-
-    def read_node(
-        self, key: NodeKey, children: Collection[LeafKey]
-    ) -> tuple[Node | None, list[Leaf]]:
-        """Read a node, and only then its leaves."""
-        node = self._store.nodes([key]).get(key)
-        return node, [] if node is None else list(self._store.leaves(sorted(children)).values())
 
     def clear_root(
         self,
@@ -167,7 +162,7 @@ class Cascade:
         # one id for all tries: the root bears it if a try whose answer was lost completed it
         message = self._context.ids.next()
         for _ in self._context.tries(tries):
-            root, under = self.read_root(batch, children)
+            root = self._store.root(batch)
             if root is None:
                 return []
             if root.ended:
@@ -175,7 +170,8 @@ class Cascade:
                 theirs = report_found and root.state == "complete" and batch not in completed
                 return [batch, *completed] if theirs else completed
 
-            new = root.without(under)
+            # only then its children
+            new = root.without(self._children(children))
             if new is None:
                 return []
             written = self.write_root(root, new, message)
@@ -186,16 +182,7 @@ class Cascade:
         root = self._store.root(batch) if report_found else None
         return [batch] if root is not None and root.state == "complete" else None
 
-    def read_root(
-        self, batch: str, children: Collection[Emptied]
-    ) -> tuple[Root | None, list[Leaf | Node]]:
-        """Read a root, and only then its children."""
-        root = self._store.root(batch)
-        if root is None or root.ended:
-            return root, []
-        return root, self.read_children(children)
-
-    def read_children(self, children: Collection[Emptied]) -> list[Leaf | Node]:
+    def _children(self, children: Collection[Emptied]) -> list[Leaf | Node]:
         """Read leaves and nodes, in the order of their keys: a set's is not that of a replay."""
         leaves = sorted(c for c in children if isinstance(c, LeafKey))
         nodes = sorted(c for c in children if isinstance(c, NodeKey))
