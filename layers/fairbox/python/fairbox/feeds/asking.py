@@ -1,13 +1,13 @@
-"""Asking: one request subscribes to topics, resumes them, acknowledges and repairs."""
+"""Asking: one request subscribes, resumes, acknowledges and repairs; answers are JSON text."""
 
 from __future__ import annotations
 
+import json
 from collections import deque
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Literal
 
 from fairbox.errors import InvalidInput, UnknownFeed
-from fairbox.feeds.answers import Entry, Refusal, answer
 from fairbox.feeds.feed_messages import BUNDLE_BYTES, sent_bytes
 from fairbox.model.feed_types import MAX_NUMBER, MAX_TOPICS, is_number, split_topic
 from fairbox.tables.feed_leases import FeedLeases, lease_sk
@@ -17,7 +17,7 @@ from fairbox.tables.feed_topics import FeedTopics
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from fairbox.model.feed_types import Feed
+    from fairbox.model.feed_types import Feed, Kind
     from fairbox.tables.calls import Calls
     from fairbox.tables.feed_connections import Connection, FeedConnections
     from fairbox.tables.feed_topics import Bundle, TopicState
@@ -25,6 +25,41 @@ if TYPE_CHECKING:
 ANSWER_BYTES: Final = 32 * 1024
 """Bytes that API Gateway meters as one; a larger message is answered alone."""
 _AROUND_ENTRY: Final = 50  # bytes: brackets, two numbers of 16 digits, a note
+Code = Literal["bad_request", "not_allowed", "unknown_feed", "too_many_topics", "reconnect"]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Says that one topic of a request is no good; `topic` None: that the whole request is none."""
+
+    topic: str | None
+    code: Code
+    text: str
+
+
+@dataclass(slots=True)
+class Entry:
+    """The part of an answer about one topic: the messages behind a position.
+
+    Attributes:
+        topic: `feed/key`.
+        after: the position that it follows.
+        upto: the position behind it; a number in between that has no message is lost.
+        messages: texts by number.
+        note: `more` is there; or it begins anew (`reset`), for the position was none of the topic.
+    """
+
+    topic: str
+    after: int
+    upto: int
+    messages: list[tuple[int, str]] = field(default_factory=list)
+    note: Literal["", "more", "reset"] = ""
+
+    def __str__(self) -> str:
+        """Return its JSON."""
+        messages = ",".join(f"[{number},{text}]" for number, text in self.messages)
+        note = f',"{self.note}"' if self.note else ""
+        return f"[{_json(self.topic)},{self.after},{self.upto},[{messages}]{note}]"
 
 
 class ConnectionGone(Exception):
@@ -199,6 +234,28 @@ class Asking:
         return _Reading(feed, state, entry, bundles, anew=not known)
 
 
+def answer(
+    request: int | None,
+    entries: Sequence[Entry] = (),
+    kinds: Mapping[str, Kind] | None = None,
+    refused: Sequence[Refusal] = (),
+) -> str:
+    """Return the JSON of an answer; `request` is the id of the request, None: it had none."""
+    parts = [f'"a":{_json(request)}', f'"t":[{",".join(map(str, entries))}]']
+    if kinds:
+        parts.append(f'"kinds":{_json(kinds)}')
+    if refused:
+        # escaped, for what was asked may be no text that UTF-8 has
+        errors = json.dumps([[one.topic, one.code, one.text] for one in refused])
+        parts.append(f'"err":{errors}')
+    return f"{{{','.join(parts)}}}"
+
+
+def frame(entries: Sequence[bytes]) -> bytes:
+    """Return the JSON of a frame that is pushed: entries, and no request that they answer."""
+    return b'{"t":[%s]}' % b",".join(entries)
+
+
 @dataclass(slots=True)
 class _Reading:
     """A topic that is being read.
@@ -282,3 +339,7 @@ def _fill(readings: Sequence[_Reading], request: int) -> _Reading | None:
         waiting.append(reading)
 
     return None
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.errors import FairboxError, InvalidInput
-from fairbox.feeds.answers import Refusal, answer
-from fairbox.feeds.asking import ConnectionGone
+from fairbox.feeds.asking import ConnectionGone, Refusal, answer
 from fairbox.feeds.tokens import check_token
 from fairbox.model.feed_types import MAX_TOPICS, is_number, split_topic
 from fairbox.tables.feed_connections import Connection

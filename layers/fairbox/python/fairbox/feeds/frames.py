@@ -11,8 +11,7 @@ from fairbox.dispatch.fair import Pending, Work
 from fairbox.dispatch.parallel import in_threads
 from fairbox.dispatch.ports import Limits
 from fairbox.errors import Unavailable
-from fairbox.feeds.answers import Entry, frame
-from fairbox.feeds.asking import ANSWER_BYTES
+from fairbox.feeds.asking import ANSWER_BYTES, Entry, frame
 from fairbox.feeds.feed_messages import BUNDLE_BYTES, sent_bytes
 from fairbox.model.clock import NO_TIME
 from fairbox.model.feed_types import BUNDLE_MESSAGES
