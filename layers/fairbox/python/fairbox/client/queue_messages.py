@@ -5,8 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from fairbox.client.queue_context import QueuePart
-from fairbox.client.settlement_by_ref import SettlementByRef, given_back, leaving
+from fairbox.client.queue_context import QueuePart, given_back, leaving
 from fairbox.errors import FairboxError, InvalidInput, StaleReceipt
 from fairbox.model.clock import seconds_left
 from fairbox.model.messages import MessageRef
@@ -249,7 +248,7 @@ class QueueMessages(QueuePart):
         kept = check_reason(reason)
         if isinstance(receipt, MessageRef):
             change = partial(leaving, gone="dead", reason=kept)
-            SettlementByRef(self._context).settle(receipt, change)
+            self._context.by_ref.settle(receipt, change)
             return
         parsed = Receipt.parse(receipt)
         parsed.check_alive()
@@ -303,7 +302,7 @@ class QueueMessages(QueuePart):
         given = [receipts] if isinstance(receipts, str | MessageRef) else list(receipts)
         inplace, ordered, dead = _parsed(r for r in given if not isinstance(r, MessageRef))
         refs = [r for r in given if isinstance(r, MessageRef)]
-        SettlementByRef(self._context).settle(refs, given_back)
+        self._context.by_ref.settle(refs, given_back)
         stale = self._context.unordered_settlement.release(inplace) if inplace else []
         stale += self._context.ordered_settlement.release(ordered) if ordered else []
         stale += self._context.dead_letters.hold(dead, 0, less=1)

@@ -6,9 +6,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
-from fairbox.client.queue_context import QueuePart
+from fairbox.client.queue_context import QueuePart, given_back, leaving
 from fairbox.client.reading import check_limit
-from fairbox.client.settlement_by_ref import SettlementByRef, given_back, leaving
 from fairbox.dispatch.burials import Burials, finish_marked
 from fairbox.errors import (
     InvalidInput,
@@ -129,7 +128,7 @@ class QueueOperations(QueuePart):
                     # on an ordered topic, a delay would stop the whole key
                     expected = f"0, which ends its wait: topic {topic.topic.name!r} is ordered"
                     raise InvalidInput("delay", expected)
-                SettlementByRef(self._context).settle(ref, _due)
+                self._context.by_ref.settle(ref, _due)
                 return ref
             elif self._wait(stored, due, wait):
                 self._find_again(ref, due)
@@ -189,7 +188,7 @@ class QueueOperations(QueuePart):
             MessagesNotFound: some are not outstanding; the others are settled.
             Throttled, Unavailable: some may not be settled; call again with all.
         """
-        SettlementByRef(self._context).settle(refs, partial(given_back, reset=True))
+        self._context.by_ref.settle(refs, partial(given_back, reset=True))
 
     def delete(self, refs: MessageRef | Iterable[MessageRef], *, reason: str = "") -> None:
         """Remove messages undelivered as `cancel` does, held ones too (2 WRU each, ordered 5).
@@ -204,7 +203,7 @@ class QueueOperations(QueuePart):
             As `reset` does.
         """
         change = partial(leaving, gone="cancelled", reason=check_reason(reason))
-        SettlementByRef(self._context).settle(refs, change)
+        self._context.by_ref.settle(refs, change)
 
     def topic(self, name: str) -> TopicState:
         """Return the state of a pulled topic, at most 2 s old.

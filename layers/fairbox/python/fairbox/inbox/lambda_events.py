@@ -20,7 +20,6 @@ from fairbox.model.webhook_signatures import signed_headers
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from fairbox.cloudevents import CloudEvent
     from fairbox.model.bodies import BodyStore
 
 Source = Literal["sqs", "sns", "kinesis", "eventbridge", "http", "invocation"]
