@@ -14,7 +14,6 @@ from fairbox.errors import (
     BatchEnded,
     BatchSealed,
     InvalidInput,
-    MalformedItems,
     ParentItemTaken,
     RequestConflict,
     UnknownBatch,
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from fairbox.batches.batch_parts import Context
+    from fairbox.model.ids import ItemId
 
 SMALL_GROUPS: Final = 96  # with root, request and two nodes: one transaction
 CHUNK: Final = 99
@@ -82,12 +82,14 @@ class Additions:
         check_text("user_key", user_key)
         _check_metadata(metadata)
 
+        parent = None if parent_item is None else parse_item(parent_item)
+        if parent is None and parent_item is not None:
+            raise InvalidInput("parent_item", "batch:group:index")
         # a repeated call may come after its batch has ended and settled the item
-        if parent_item is not None and not self._pending(parent_item):
+        if parent is not None and not self._pending(parent):
             there = self._store.root(batch)
             if there is None:
-                kind = MalformedItems if parse_item(parent_item) is None else UnknownItems
-                raise kind([str(parent_item)])
+                raise UnknownItems([str(parent)])
             return _opened(there, parent_item)
 
         # a nested batch is checked each day: the check notes its activity in the parent's leaf
@@ -109,7 +111,7 @@ class Additions:
 
         for _ in self._context.tries():
             # read again in each try: the item may have got another nested batch meanwhile
-            nested = [] if parent_item is None else [self._nested(batch, parent_item)]
+            nested = [] if parent is None else [self._nested(batch, parent)]
             if self._store.write([*changes, *nested]) is None:
                 return Batch.of(root)
             there = self._store.root(batch)
@@ -117,30 +119,19 @@ class Additions:
                 return _opened(there, parent_item)
         raise BatchBusy([batch])
 
-    def _nested(self, batch: str, parent_item: str) -> Change:
-        """Return the change that makes a batch the one of an item.
-
-        Raises:
-            ParentItemTaken: it has another one, which will settle it.
-        """
-        item = parse_item(parent_item)
-        if item is None:
-            raise InvalidInput("parent_item", "batch:group:index")
-
+    def _nested(self, batch: str, item: ItemId) -> Change:
+        """Return the change that makes a batch the one of an item, unless another settles it."""
         new = Child(item.batch, item.group, item.index, batch)
         there = self._store.child(item)
         # a repeated call finds the record that it has written itself
         if there is not None and there.expires is None and there.child != batch:
-            raise ParentItemTaken(parent_item, there.child)
+            raise ParentItemTaken(str(item), there.child)
         return Change(new, there)
 
-    def _pending(self, item: str) -> bool:
-        parsed = parse_item(item)
-        if parsed is None:
-            raise InvalidInput("parent_item", "batch:group:index")
-        key = LeafKey(parsed.batch, parsed.group)
+    def _pending(self, item: ItemId) -> bool:
+        key = LeafKey(item.batch, item.group)
         leaf = self._store.leaves([key]).get(key)
-        if leaf is None or not leaf.pending >> parsed.index & 1:
+        if leaf is None or not leaf.pending >> item.index & 1:
             return False
         if leaf.request is None:
             return True
@@ -302,11 +293,7 @@ def _wanted(batch: str, count: int, request_id: str, size: int) -> Request:
 
 
 def _opened(there: Root, parent_item: str | None) -> Batch:
-    """Return a batch that is there.
-
-    Raises:
-        InvalidInput: it settles another item.
-    """
+    """Return a batch that is there; InvalidInput where it settles another item."""
     if parent_item not in (None, there.parent_item):
         item = there.parent_item or "none"
         raise InvalidInput("parent_item", f"that of batch {there.batch}, which is there: {item}")
