@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from fairbox.batches.batch_parts import Context
     from fairbox.batches.cascade import Cascade
+    from fairbox.batches.figures import ProgressReader
     from fairbox.batches.lifecycle import Lifecycle
-    from fairbox.batches.progress_reader import ProgressReader
     from fairbox.batches.results import Progress
     from fairbox.model.ids import ItemId
     from fairbox.tables.batch_values import Emptied, Leaf, Node, Root

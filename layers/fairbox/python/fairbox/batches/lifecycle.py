@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Literal
 
 from fairbox.batches.batch_parts import DAY_HOURS, known_root
-from fairbox.batches.progress_reader import ProgressReader
+from fairbox.batches.figures import ProgressReader
 from fairbox.batches.results import Batch
 from fairbox.errors import BatchBusy, BatchEnded
 from fairbox.tables.batch_values import FENCED, Announcement, Change, LeafKey, node_of

@@ -8,9 +8,9 @@ from fairbox.batches.additions import Additions
 from fairbox.batches.batch_lists import BatchLists, ItemPages
 from fairbox.batches.cascade import Cascade
 from fairbox.batches.cleanup import Cleanup
+from fairbox.batches.figures import ProgressReader
 from fairbox.batches.item_settlement import Settlement
 from fairbox.batches.lifecycle import Lifecycle
-from fairbox.batches.progress_reader import ProgressReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fairbox.batches.coalesced_acks import CoalescedAcks
-from fairbox.batches.statistics import Statistics
+from fairbox.batches.figures import Statistics
 from fairbox.errors import FairboxError, NewerVersion, Unreadable
 from fairbox.tables.batch_records import read_image
 from fairbox.tables.batch_values import FirstDeath
