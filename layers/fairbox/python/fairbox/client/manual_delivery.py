@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from fairbox.client.outbox_context import OutboxPart
@@ -254,13 +255,8 @@ class ManualDelivery(OutboxPart):
             As `skip` does.
         """
         check_limit(limit)
-        count = 0
-        for count, _ in enumerate(
-            self._lacked(self._subscribed(topic, subscription), subscription, ""), 1
-        ):
-            if limit is not None and count > limit:
-                break
-        return count
+        lacked = self._lacked(self._subscribed(topic, subscription), subscription, "")
+        return sum(1 for _ in islice(lacked, None if limit is None else limit + 1))
 
     def _subscribed(self, topic: str, subscription: str) -> TopicState:
         state = self._context.topic(topic)
