@@ -183,11 +183,7 @@ class ItemPages:
 
 
 def parse_place(text: str) -> ListPlace:
-    """Return the place that its text names.
-
-    Raises:
-        InvalidInput: it names none.
-    """
+    """Return the place that its text names; InvalidInput where it names none."""
     found = _PLACE.fullmatch(text)
     if found is None:
         raise InvalidInput("after", "where a page of a list ended")

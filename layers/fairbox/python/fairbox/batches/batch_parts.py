@@ -85,11 +85,7 @@ class Context:
 
 
 def known_root(store: BatchTable, batch: str) -> Root:
-    """Return a root.
-
-    Raises:
-        UnknownBatch: there is none of this id.
-    """
+    """Return a root; UnknownBatch where there is none of this id."""
     root = store.root(batch)
     if root is None:
         raise UnknownBatch(batch)

@@ -60,11 +60,7 @@ def resolve_callbacks(outbox: Outbox, given: Mapping[str, str | None]) -> Callba
 
 
 def check_retry_hours(hours: int | None, on_success: str | None) -> int:
-    """Return for how many hours a batch waits for retries: a day where success is asked for.
-
-    Raises:
-        InvalidInput: it is not a whole number from 0 to 168.
-    """
+    """Return the hours for retries, 0 to 168, else InvalidInput; a day if success is asked for."""
     if hours is None:
         return 0 if on_success is None else RETRY_HOURS
     if isinstance(hours, bool) or not isinstance(hours, int) or not 0 <= hours <= MAX_RETRY_HOURS:
@@ -229,11 +225,7 @@ class BatchChanges(BatchPart):
 
 
 class OutboxAnnouncer:
-    """Makes completion messages part of a transaction, over an outbox.
-
-    Args:
-        outbox: the outbox of the topics; it creates them for the first message.
-    """
+    """Makes completion messages part of a transaction, over the outbox that has their topics."""
 
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox

@@ -124,11 +124,7 @@ class BatchReads(BatchPart):
 
 
 def known_id(batch: str) -> str:
-    """Return a batch id if it is valid.
-
-    Raises:
-        UnknownBatch: it is not a batch id, so that there is no such batch.
-    """
+    """Return a batch id; UnknownBatch where it is none, so that there is no such batch."""
     try:
         return check_batch_id(batch, field="batch")
     except InvalidInput:

@@ -117,11 +117,7 @@ class OutboxContext:
             yield
 
     def topic(self, name: str) -> TopicState:
-        """Return a topic as it stands now, past all copies.
-
-        Raises:
-            UnknownTopic: there is none of this name.
-        """
+        """Return a topic as it stands now, past all copies; UnknownTopic where there is none."""
         state = self.tables.topics.load(name)
         if state is None:
             raise UnknownTopic(name)

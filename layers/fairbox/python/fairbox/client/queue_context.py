@@ -247,11 +247,7 @@ class QueueContext:
         return milliseconds(self.clock)
 
     def topic(self, name: str) -> TopicState:
-        """Return a topic as it stood at most a second ago.
-
-        Raises:
-            UnknownTopic: there is no such topic.
-        """
+        """Return a topic as it stood at most a second ago; UnknownTopic where there is none."""
         self.tables.topic_cache.refresh()
         topic = self.tables.topic_cache.get(name)
         if topic is None:
@@ -259,12 +255,7 @@ class QueueContext:
         return topic
 
     def pulled(self, name: str) -> TopicState:
-        """Return a pulled topic as it stood at most a second ago.
-
-        Raises:
-            UnknownTopic: there is no such topic.
-            TopicIsPushed: the topic has subscriptions.
-        """
+        """Return a topic as `topic` does; TopicIsPushed where it has subscriptions."""
         topic = self.topic(name)
         if topic.pushed:
             raise TopicIsPushed(name)

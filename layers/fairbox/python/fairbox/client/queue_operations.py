@@ -332,11 +332,7 @@ def _in_row(topic: TopicState) -> bool:
 
 
 def check_purgeable(state: TopicState) -> TopicState:
-    """Return a topic that may be purged.
-
-    Raises:
-        TopicIsPushed: it has subscriptions; the error names the alternative.
-    """
+    """Return a topic that may be purged; TopicIsPushed, with the alternative, where it may not."""
     if state.pushed:
         raise TopicIsPushed(state.topic.name, _PURGE_INSTEAD)
     return state

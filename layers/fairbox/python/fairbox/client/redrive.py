@@ -94,11 +94,7 @@ class Content:
         return (self.body, self.headers, self.content_type) != (None, None, None)
 
     def applied(self, message: Message) -> Message:
-        """Return a message with this content in place of its own.
-
-        Raises:
-            InvalidInput: a field is invalid.
-        """
+        """Return a message with this content in place of its own; InvalidInput where it cannot."""
         return message.with_content(
             body=self.body, headers=self.headers, content_type=self.content_type
         )

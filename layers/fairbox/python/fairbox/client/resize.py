@@ -96,11 +96,7 @@ class WidthResult:
 
 
 def check_partitions(partitions: int) -> int:
-    """Return a number of partitions if it is valid.
-
-    Raises:
-        InvalidInput: it is not a whole number from 1 to 1,000.
-    """
+    """Return a number of partitions; InvalidInput where it is no whole number from 1 to 1,000."""
     whole = isinstance(partitions, int) and not isinstance(partitions, bool)
     if not whole or not 1 <= partitions <= MAX_PARTITIONS:
         raise InvalidInput("partitions", f"a whole number from 1 to {MAX_PARTITIONS:,}")
@@ -108,11 +104,7 @@ def check_partitions(partitions: int) -> int:
 
 
 def logical_name(state: TopicState) -> Partition:
-    """Return the registration of a topic that is a partitioned queue's logical name.
-
-    Raises:
-        TopicConflict: the topic is not a partitioned queue's logical name.
-    """
+    """Return the registration of a partitioned queue's logical name; TopicConflict: it is none."""
     part, name = state.topic.partition, state.topic.name
     if part is None or part.queue != name:
         raise TopicConflict(name, "it is not the logical name of a partitioned queue")
