@@ -93,7 +93,7 @@ def window(*items: str, name: str = "") -> Process:
     """A window of the ack queue; what is left of it would come again."""
 
     def work(batches: Batches) -> None:
-        drained = BatchMaintenance(batches).acks.drain(
+        drained = BatchMaintenance(batches).coalesced.drain(
             [*items, "no id", item(99)], deadline=FOREVER
         )
         if drained.left:

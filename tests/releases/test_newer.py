@@ -246,7 +246,9 @@ class TestWhatOnlyANewerReleaseReads:
             decode(json.dumps({"version": 2, "topic": "orders"}))
         app = App()
         report = ack_messages(
-            [("m1", json.dumps({"version": 2, "acks": []}))], app.keeper.acks, deadline=app.deadline
+            [("m1", json.dumps({"version": 2, "acks": []}))],
+            app.keeper.coalesced,
+            deadline=app.deadline,
         )
         assert (report.failed, report.dropped) == (["m1"], 0)
 

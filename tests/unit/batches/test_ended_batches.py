@@ -42,7 +42,7 @@ def refused(app: MemoryApplication, batch: str, items: list[str], state: str) ->
         for item in (items[1], items[-2]):
             with pytest.raises(BatchEnded):
                 verb([item])
-    assert app.keeper.acks.drain(items, deadline=math.inf).dropped == items
+    assert app.keeper.coalesced.drain(items, deadline=math.inf).dropped == items
     assert app.batches.progress(batch) == before
 
 
@@ -136,5 +136,5 @@ def test_an_ack_of_an_open_batch_costs_one_read_and_one_write() -> None:
         assert (cost.wru, cost.rru) == (1, 1)
         assert cost.calls == {"get_item": 1, "put_item": 1}
     meters[0].reset()
-    app.keeper.acks.drain([f"{batch}:1:1", f"{batch}:0:0"], deadline=math.inf)
+    app.keeper.coalesced.drain([f"{batch}:1:1", f"{batch}:0:0"], deadline=math.inf)
     assert (meters[0].reading().wru, meters[0].reading().rru) == (2, 2)

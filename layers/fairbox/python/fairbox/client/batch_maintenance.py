@@ -45,7 +45,7 @@ class BatchMaintenance:
     """Maintains all batches of a table, for the functions: the use cases, and those of its stream.
 
     Attributes:
-        acks: of the ack queue.
+        coalesced: acks of the ack queue.
     """
 
     def __init__(self, batches: BatchPart) -> None:
@@ -54,7 +54,7 @@ class BatchMaintenance:
         self.cleanup = context.cleanup
         self.lifecycle = context.lifecycle
         self.settlement = context.settlement
-        self.acks = CoalescedAcks(context.core, context.settlement, context.cascade)
+        self.coalesced = CoalescedAcks(context.core, context.settlement, context.cascade)
         self.statistics = Statistics(context.core)
 
     def finish(self, causes: Collection[Cause], *, deadline: float) -> Cascaded:

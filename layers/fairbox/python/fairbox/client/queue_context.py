@@ -12,8 +12,7 @@ from fairbox.dispatch.burials import finish_marked
 from fairbox.errors import FairboxError, MessagesNotFound, TopicIsPushed, Unavailable, UnknownTopic
 from fairbox.model.clock import milliseconds
 from fairbox.model.messages import MessageRef
-from fairbox.model.receipts import TOKEN_BYTES, Receipt
-from fairbox.model.receipts import Received
+from fairbox.model.receipts import TOKEN_BYTES, Receipt, Received
 from fairbox.queue.claims import dying
 from fairbox.queue.known_rows import HintCache
 from fairbox.queue.ordered import OrderedReceive

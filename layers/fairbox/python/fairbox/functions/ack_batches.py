@@ -28,7 +28,7 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     deadline = app.clock.now() + context.get_remaining_time_in_millis() / 2000
 
     messages = ((record["messageId"], record["body"]) for record in event["Records"])
-    report = ack_messages(messages, app.keeper.acks, deadline=deadline)
+    report = ack_messages(messages, app.keeper.coalesced, deadline=deadline)
 
     figures = {BATCH_ACKS: report.acked, BATCH_ACKS_DROPPED: report.dropped}
     app.metrics.emit({name: value for name, value in figures.items() if value})
