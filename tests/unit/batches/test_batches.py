@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import random
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -430,7 +431,18 @@ def test_a_nested_batch_that_lives_keeps_its_parent_alive(app: MemoryApplication
     assert app.keeper.cleanup.check_orphan(parent).fate == "kept"
 
 
-def test_erasing_takes_what_once_failed_of_groups_that_were_retried(app: MemoryApplication) -> None:
+def test_erasing_takes_what_once_failed_of_groups_that_were_retried(
+    app: MemoryApplication, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deleted = Counter[str]()
+    write = app.engine.batch_write_item
+
+    def counted(**request: Any) -> Any:
+        entries = request["RequestItems"]["batches"]
+        deleted.update(str(entry["DeleteRequest"]["Key"]) for entry in entries)
+        return write(**request)
+
+    monkeypatch.setattr(app.engine, "batch_write_item", counted)
     batch = opened(app, 40, size=1)
     app.batches.seal(batch)
     app.batches.fail([f"{batch}:30:0"])
@@ -440,6 +452,7 @@ def test_erasing_takes_what_once_failed_of_groups_that_were_retried(app: MemoryA
     assert app.batches.progress(batch).failed == 0
     assert app.keeper.lifecycle.erase(batch)
     assert sum(i["pk"]["S"].startswith(batch) for i in app.engine.items("batches")) == 1
+    assert set(deleted.values()) == {1}
 
 
 def test_erasing_leaves_the_root_alone_for_thirty_days(app: MemoryApplication) -> None:

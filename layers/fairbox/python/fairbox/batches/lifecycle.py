@@ -187,9 +187,8 @@ class Lifecycle:
         end = root.next_group if limit is None else min(root.next_group, cursor + limit)
         for start in range(cursor, end, ERASE_STEP):
             groups = range(start, min(start + ERASE_STEP, end))
-            left = [] if failures else self._once_failed(batch, groups)
-            self._store.delete(batch, groups=groups, failed=failures)
-            self._store.delete(batch, groups=left)
+            failed = groups if failures else self._once_failed(batch, groups)
+            self._store.delete(batch, groups=groups, failed=failed)
 
         if end < root.next_group or groups_only:
             return self._move(root, end) and end == root.next_group

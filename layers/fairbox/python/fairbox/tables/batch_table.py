@@ -229,18 +229,18 @@ class BatchTable:
         *,
         requests: Collection[str] = (),
         groups: Collection[int] = (),
-        failed: bool = True,
+        failed: Collection[int] = (),
         nodes: Collection[int] = (),
         metadata: bool = False,
     ) -> None:
-        """Delete items of an ended batch, 25 a call.
+        """Delete items of an ended batch, 25 a call; `failed`: the failed items of these groups.
 
         Raises:
             Throttled: some were left; call again.
         """
         keys = [codec.request_key(batch, digest) for digest in requests]
         keys += [codec.leaf_key(batch, group) for group in groups]
-        keys += [codec.failed_key(batch, group) for group in groups] if failed else []
+        keys += [codec.failed_key(batch, group) for group in failed]
         keys += [codec.node_key(batch, node) for node in nodes]
         keys += [codec.meta_key(batch)] if metadata else []
 
