@@ -94,6 +94,49 @@ class TestComingBack:
         assert app.at("a").ids == [ref.id]
         assert (app.row().later, app.row().dead) == (0, 0)
 
+    @pytest.mark.parametrize("operation", ["get_item", "batch_get_item"])
+    def test_a_message_that_comes_back_between_two_reads_is_found(
+        self, monkeypatch: pytest.MonkeyPatch, operation: str
+    ) -> None:
+        app = App("a")
+        (ref,) = killed(app)
+        read, redrives = getattr(app.engine, operation), iter([app.outbox.redrive])
+
+        def put_back_first(**request: Any) -> Any:
+            if DELIVERIES in str(request):
+                for redrive in redrives:
+                    redrive("orders")
+            return read(**request)
+
+        monkeypatch.setattr(app.engine, operation, put_back_first)
+        found = app.outbox.get(ref) if operation == "get_item" else app.outbox.get_many([ref])[0]
+        assert found is not None
+        assert found.id == ref.id
+
+    @pytest.mark.parametrize("many", [False, True])
+    def test_a_message_is_found_before_its_dead_letter_is_there(
+        self, monkeypatch: pytest.MonkeyPatch, *, many: bool
+    ) -> None:
+        app = App("a")
+
+        def refused(**_: Any) -> Any:
+            raise ReadTimeoutError(endpoint_url="dynamodb")
+
+        write = app.engine.update_item
+        with monkeypatch.context() as patched:
+            letter = {"TableName": DELIVERIES}.items()
+            patched.setattr(
+                app.engine,
+                "update_item",
+                lambda **r: (refused if letter <= r.items() else write)(**r),
+            )
+            patched.setattr(app.engine, "transact_write_items", refused)
+            (ref,) = killed(app)
+        assert (len(app.lying()), app.dead()) == (1, [])
+        found = app.outbox.get_many([ref])[0] if many else app.outbox.get(ref)
+        assert found is not None
+        assert found.id == ref.id
+
     def test_an_offloaded_body_comes_back_with_it_and_expires_with_its_delivery(self) -> None:
         app = App("a")
         body = bytes(range(256)) * 4000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Literal
@@ -15,7 +15,7 @@ from fairbox.errors import InvalidInput, MessagesNotFound, UnknownTopic, Unreada
 from fairbox.model.ids import bound_of
 from fairbox.tables.dead_letters import read_dead
 from fairbox.tables.parallel_scan import parallel_scan
-from fairbox.tables.stored_messages import GONE, fetch_body, key_digest, read_message
+from fairbox.tables.stored_messages import fetch_body, key_digest, read_message
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -59,11 +59,12 @@ class MessageReads(OutboxPart):
 
     def find(self, ref: MessageRef) -> StoredMessage | None:
         """Return a message with its lane and state; an offloaded body is not fetched."""
-        item = self.tables.lanes.get(ref)
-        if item is not None and GONE not in item:
-            return read_message(item)
-        dead = self.tables.dead.get(ref)
-        return None if dead is None else read_message(dead)
+        # a redrive may put it back between the first two reads
+        for read in (self.tables.lanes.get, self.tables.dead.get, self.tables.lanes.get):
+            item = read(ref)
+            if item is not None and (stored := _there(read_message(item))) is not None:
+                return stored
+        return None
 
     def get_many(self, refs: Iterable[MessageRef]) -> list[Message]:
         """Return the messages in the order of the refs, outstanding or dead.
@@ -72,19 +73,18 @@ class MessageReads(OutboxPart):
             MessagesNotFound: some are neither; `.missing` names them.
         """
         wanted = list(refs)
-        there = {
-            (stored.ref.topic, stored.ref.epoch, stored.ref.shard, stored.ref.id): stored
-            for stored in map(read_message, self.tables.lanes.items(wanted))
-            if stored.gone is None
-        }
+        there: dict[tuple[str, int, int, str], StoredMessage] = {}
+        missing = wanted
 
-        # dead letters lie in another table
-        rest = [r for r in wanted if _identity(r) not in there]
-        if rest:
-            for stored in map(read_message, self.tables.dead.items(list(dict.fromkeys(rest)))):
-                there[_identity(stored.ref)] = stored
+        # a redrive may put some back between the first two reads
+        for read in (self.tables.lanes.items, self.tables.dead.items, self.tables.lanes.items):
+            if not missing:
+                break
+            for item in read(list(dict.fromkeys(missing))):
+                if (stored := _there(read_message(item))) is not None:
+                    there[_identity(stored.ref)] = stored
+            missing = [r for r in wanted if _identity(r) not in there]
 
-        missing = [r for r in wanted if _identity(r) not in there]
         if missing:
             raise MessagesNotFound(missing)
         return [self.fetch(there[_identity(r)]).message for r in wanted]
@@ -347,6 +347,14 @@ def age_ms(older_than: float | timedelta) -> int:
     if not number or not 0 <= seconds < math.inf:
         raise InvalidInput("older_than", "seconds from 0, or a timedelta")
     return round(seconds * 1000)
+
+
+def _there(stored: StoredMessage) -> StoredMessage | None:
+    """Return an item's message as readers see it; None: it is leaving."""
+    if stored.gone == "dead":
+        # by its mark it is dead; its dead letter comes next
+        return replace(stored, lane="dead", gone=None)
+    return stored if stored.gone is None else None
 
 
 def _identity(ref: MessageRef) -> tuple[str, int, int, str]:
