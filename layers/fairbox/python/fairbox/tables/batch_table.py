@@ -27,6 +27,8 @@ from fairbox.tables.batch_values import (
 )
 from fairbox.tables.calls import ConditionFailed
 from fairbox.tables.keys import PK, SK
+from fairbox.tables.stored_messages import number
+from fairbox.tables.write_expressions import condition
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -65,10 +67,8 @@ class BatchTable:
     def _read(self, keys: Sequence[Key]) -> list[Any]:
         """Return the records of these keys that are there."""
         if len(keys) == 1:
-            answer = self._calls.call(
-                "get_item", TableName=self._table, Key=keys[0], ConsistentRead=True
-            )
-            return codec.read_records([answer["Item"]]) if "Item" in answer else []
+            item = self._calls.get(self._table, keys[0])
+            return [] if item is None else codec.read_records([item])
         return codec.read_records(self._calls.batch_get(self._table, keys)) if keys else []
 
     def root(self, batch: str) -> Root | None:
@@ -136,21 +136,9 @@ class BatchTable:
 
     def requests_of(self, batch: str) -> list[Request]:
         """Return all requests of a batch."""
-        found: list[Request] = []
-        for page in self._calls.pages(
-            "query",
-            TableName=self._table,
-            ConsistentRead=True,
-            KeyConditionExpression="#pk = :pk AND begins_with(#sk, :add)",
-            ExpressionAttributeNames={"#pk": PK, "#sk": SK},
-            ExpressionAttributeValues={
-                ":pk": {"S": batch},
-                ":add": {"S": codec.REQUEST_PREFIX},
-            },
-        ):
-            found += cast("list[Request]", codec.read_records(page["Items"]))
-
-        return found
+        prefix = codec.REQUEST_PREFIX
+        items = self._calls.partition(self._table, batch, "begins_with(#sk, :add)", add=prefix)
+        return cast("list[Request]", codec.read_records(items))
 
     def metadata(self, batch: str) -> Mapping[str, object]:
         """Return a batch's metadata; empty when it has none."""
@@ -199,29 +187,16 @@ class BatchTable:
 
     def condition(self, change: Change) -> dict[str, Any]:
         """Return the condition under which a change is written."""
-        if change.old is None:
-            return {
-                "ConditionExpression": "attribute_not_exists(#pk)",
-                "ExpressionAttributeNames": {"#pk": PK},
-            }
-
-        # a request has no version: it changes once, from writing to done
-        if isinstance(change.old, Request):
-            return _still_writing()
-
-        # nor has this record: it may be replaced while it names the same nested batch
-        if isinstance(change.old, Child):
-            return {
-                "ConditionExpression": "#ch = :ch",
-                "ExpressionAttributeNames": {"#ch": codec.CHILD},
-                "ExpressionAttributeValues": {":ch": {"S": change.old.child}},
-            }
-
-        return {
-            "ConditionExpression": "#v = :v",
-            "ExpressionAttributeNames": {"#v": codec.VERSION},
-            "ExpressionAttributeValues": {":v": {"N": str(change.old.version)}},
-        }
+        match change.old:
+            case None:
+                return condition("pk", PK, None)
+            # a request has no version: it changes once, from writing to done
+            case Request():
+                return _still_writing()
+            # nor has this record: it may be replaced while it names the same nested batch
+            case Child():
+                return condition("ch", codec.CHILD, {"S": change.old.child})
+        return condition("v", codec.VERSION, number(change.old.version))
 
     def delete(
         self,
@@ -286,11 +261,7 @@ class BatchTable:
 
 
 def _still_writing() -> dict[str, Any]:
-    return {
-        "ConditionExpression": "#st = :st",
-        "ExpressionAttributeNames": {"#st": codec.STATE},
-        "ExpressionAttributeValues": {":st": {"S": codec.WRITING}},
-    }
+    return condition("st", codec.STATE, {"S": codec.WRITING})
 
 
 def _record(item: Mapping[str, Any]) -> Record | None:

@@ -9,15 +9,8 @@ from contextvars import ContextVar
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
-from botocore.exceptions import (
-    BotoCoreError,
-    ClientError,
-    HTTPClientError,
-    ParamValidationError,
-)
-from botocore.exceptions import (
-    ConnectionError as BotoConnectionError,
-)
+from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError, ParamValidationError
+from botocore.exceptions import ConnectionError as BotoConnectionError
 
 from fairbox.errors import (
     FairboxError,
@@ -30,7 +23,7 @@ from fairbox.errors import (
 from fairbox.model.clock import NO_TIME, out_of_time, seconds_left
 from fairbox.sdk.clients import low_level
 from fairbox.sdk.service_errors import answer_is_passing, code_of, service_error
-from fairbox.tables.keys import PK
+from fairbox.tables.keys import PK, SK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -168,6 +161,29 @@ class Calls:
         """
         self.call("transact_write_items", TransactItems=list(actions))
 
+    def transacted(self, actions: Sequence[Mapping[str, Any]]) -> bool:
+        """Do these actions, all or none; return whether they are done, and none was refused."""
+        try:
+            self.transact(actions)
+        except TransactionCancelled:
+            return False
+        return True
+
+    def written(self, operation: str, **arguments: Any) -> bool:
+        """Make one call as `call` does; return whether its condition held."""
+        try:
+            self.call(operation, **arguments)
+        except ConditionFailed:
+            return False
+        return True
+
+    def get(
+        self, table: str, key: Mapping[str, Any], *, consistent: bool = True
+    ) -> dict[str, Any] | None:
+        """Return an item; None: there is none."""
+        answer = self.call("get_item", TableName=table, Key=key, ConsistentRead=consistent)
+        return answer.get("Item")
+
     def call_once(self, operation: str, **arguments: Any) -> dict[str, Any]:
         """Make one call and never repeat it, for writes that a repetition could do harm.
 
@@ -256,16 +272,12 @@ class Calls:
                 return
             arguments["ExclusiveStartKey"] = page["LastEvaluatedKey"]
 
-    def partition(self, table: str, pk: str) -> Iterator[dict[str, Any]]:
-        """Yield the items of a partition, read consistently (1 RRU for 4 KB)."""
-        for page in self.pages(
-            "query",
-            TableName=table,
-            ConsistentRead=True,
-            KeyConditionExpression="#pk = :pk",
-            ExpressionAttributeNames={"#pk": PK},
-            ExpressionAttributeValues={":pk": {"S": pk}},
-        ):
+    def partition(
+        self, table: str, pk: str, sort: str = "", **texts: str
+    ) -> Iterator[dict[str, Any]]:
+        """Yield items of a partition as `key_condition` names them, consistent (1 RRU for 4 KB)."""
+        condition = key_condition(pk, sort, **texts)
+        for page in self.pages("query", TableName=table, ConsistentRead=True, **condition):
             yield from page["Items"]
 
     def batch_write(self, table: str, requests: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -333,6 +345,22 @@ class Calls:
 
         # not the items found so far: callers take a missing item for one that is not there
         raise Throttled("batch_get_item")
+
+
+def key_condition(pk: str, sort: str = "", **texts: str) -> dict[str, Any]:
+    """Return the arguments of a query that name the items of a partition.
+
+    Args:
+        pk: the partition key.
+        sort: condition of the sort key, such as `#sk BETWEEN :low AND :high`; empty: all items.
+        texts: by name, the texts that the condition has as values.
+    """
+    return {
+        "KeyConditionExpression": f"#pk = :pk AND {sort}" if sort else "#pk = :pk",
+        "ExpressionAttributeNames": {"#pk": PK, "#sk": SK} if sort else {"#pk": PK},
+        "ExpressionAttributeValues": {":pk": {"S": pk}}
+        | {f":{name}": {"S": text} for name, text in texts.items()},
+    }
 
 
 def _reasons(error: ClientError) -> list[tuple[str, dict[str, Any]]]:

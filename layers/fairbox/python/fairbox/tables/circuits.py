@@ -16,6 +16,7 @@ from fairbox.tables.calls import ConditionFailed
 from fairbox.tables.keys import SK, key_text, subscription_key
 from fairbox.tables.stored_messages import number
 from fairbox.tables.topic_changes import ANNOUNCED
+from fairbox.tables.write_expressions import WriteExpressions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -195,21 +196,19 @@ class CircuitRows:
             None if it was written, or the time that somebody else wrote. That may be `until`: then
             the tokens are theirs, or ours if an answer was lost; nobody takes them twice.
         """
-        unspent = "attribute_not_exists(#s)" if before == 0 else "#s = :was"
+        write = WriteExpressions()
+        write.put("s", SPENT, number(until))
+        # an update makes a missing item: a removed subscription must not come back
+        write.present("d", DESTINATION)
+        write.same("s", SPENT, number(before) if before else None, "was")
 
         try:
             self._calls.call(
                 "update_item",
                 TableName=self._table,
                 Key=subscription_key(topic, name),
-                UpdateExpression="SET #s = :s",
-                # an update makes a missing item: a removed subscription must not come back
-                ConditionExpression=f"attribute_exists(#d) AND {unspent}",
-                ExpressionAttributeNames={"#s": SPENT, "#d": DESTINATION},
-                ExpressionAttributeValues={
-                    ":s": number(until),
-                    **({} if before == 0 else {":was": number(before)}),
-                },
+                **write.expressions,
+                **write.bound,
                 ReturnValuesOnConditionCheckFailure="ALL_OLD",
             )
         except ConditionFailed as failed:
@@ -220,29 +219,19 @@ class CircuitRows:
     def _update(
         self, topic: str, name: str, after: SubscriptionStatus, before: SubscriptionStatus
     ) -> dict[str, Any]:
-        value = status_value(after)
-        values = {":v": number(after.version)}
-        if value is not None:
-            values[":s"] = value
-
+        write = WriteExpressions()
+        write.put("v", STANDING_VERSION, number(after.version))
+        write.put("s", STANDING, status_value(after))
+        # an update makes a missing item: a removed subscription must not come back
+        write.present("d", DESTINATION)
         # a subscription whose status has never changed has no version
-        unchanged = "attribute_not_exists(#v)"
-        if before.version:
-            unchanged = "#v = :was"
-            values[":was"] = number(before.version)
+        version = number(before.version) if before.version else None
+        write.same("v", STANDING_VERSION, version, "was")
 
         return {
             "TableName": self._table,
             "Key": subscription_key(topic, name),
-            "UpdateExpression": f"SET #v = :v{'' if value is None else ', #s = :s'}"
-            + (" REMOVE #s" if value is None else ""),
-            # an update makes a missing item: a removed subscription must not come back
-            "ConditionExpression": f"attribute_exists(#d) AND {unchanged}",
-            "ExpressionAttributeNames": {
-                "#v": STANDING_VERSION,
-                "#s": STANDING,
-                "#d": DESTINATION,
-            },
-            "ExpressionAttributeValues": values,
+            **write.expressions,
+            **write.bound,
             "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
         }

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fairbox.errors import NewerVersion, Unreadable
 from fairbox.model.clock import milliseconds
 from fairbox.tables import message_states
-from fairbox.tables.calls import ConditionFailed
+from fairbox.tables.calls import ConditionFailed, key_condition
 from fairbox.tables.circuits import NOT_OURS
 from fairbox.tables.keys import PK, SK, key, key_text, lane_pk, message_key, parse_lane_pk
 from fairbox.tables.message_claims import Claims
@@ -217,11 +217,7 @@ class DeadLane:
 
     def get(self, ref: MessageRef) -> Item | None:
         """Return a dead letter's item (consistent)."""
-        answer = self.calls.call(
-            "get_item", TableName=self.table, Key=message_key(ref, "dead"), ConsistentRead=True
-        )
-        item: Item | None = answer.get("Item")
-        return item
+        return self.calls.get(self.table, message_key(ref, "dead"))
 
     def find(self, ref: MessageRef) -> StoredMessage | None:
         """Return a dead letter's message (consistent); None where there is none that can be read.
@@ -248,9 +244,7 @@ class DeadLane:
             "query",
             TableName=self.table,
             ConsistentRead=True,
-            KeyConditionExpression="#pk = :pk",
-            ExpressionAttributeNames={"#pk": PK},
-            ExpressionAttributeValues={":pk": {"S": lane_pk("dead", topic, epoch, shard)}},
+            **key_condition(lane_pk("dead", topic, epoch, shard)),
             Select="COUNT",
             Limit=1,
         )
@@ -263,21 +257,10 @@ class DeadLane:
 
         With `after` they begin behind this sort key.
         """
-        condition, fields = "#pk = :pk", {"#pk": PK}
-        values = {":pk": {"S": lane_pk("dead", topic, epoch, shard)}}
-        if after:
-            condition += " AND #sk > :after"
-            fields["#sk"] = SK
-            values[":after"] = {"S": after}
-
+        pk = lane_pk("dead", topic, epoch, shard)
+        behind = key_condition(pk, "#sk > :after", after=after) if after else key_condition(pk)
         for answer in self.calls.pages(
-            "query",
-            TableName=self.table,
-            ConsistentRead=True,
-            KeyConditionExpression=condition,
-            ExpressionAttributeNames=fields,
-            ExpressionAttributeValues=values,
-            Limit=page,
+            "query", TableName=self.table, ConsistentRead=True, **behind, Limit=page
         ):
             yield from map(read_dead, answer["Items"])
 

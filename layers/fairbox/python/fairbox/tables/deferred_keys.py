@@ -194,10 +194,7 @@ class DeferredKeyTable:
 
     def get(self, shard: Shard) -> tuple[ShardRow | None, DeferredKeys]:
         """Return a shard row and its deferred keys (consistent, 1 RRU for 4 KB)."""
-        answer = self._calls.call(
-            "get_item", TableName=self._table, Key=shard_key(*shard), ConsistentRead=True
-        )
-        item = answer.get("Item")
+        item = self._calls.get(self._table, shard_key(*shard))
         return (read_shard(item) if item else None), read_deferred(item or {})
 
     def write(self, shard: Shard, deferred: DeferredKeys, version: int) -> DeferredKeys | None:

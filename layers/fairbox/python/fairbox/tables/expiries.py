@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from fairbox.errors import FairboxError, TransactionCancelled
 from fairbox.model.ids import bound_of
 from fairbox.tables.keys import due_sk, message_key
 from fairbox.tables.message_claims import as_read_places
@@ -16,6 +15,7 @@ from fairbox.tables.stored_messages import GONE, REASON
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from fairbox.errors import FairboxError
     from fairbox.model.messages import OpenLane, Shard
     from fairbox.tables.key_claims import KeyClaims
     from fairbox.tables.lanes import ShardPage
@@ -73,11 +73,7 @@ class Expiries:
             Whether all was as read, under the row's version; if not, nothing is written.
         """
         hold = {"Update": self._tables.key_claims.action(shard, row, row.version)}
-        try:
-            self._tables.calls.transact([*map(self.action, messages), hold])
-        except TransactionCancelled:
-            return False
-        return True
+        return self._tables.calls.transacted([*map(self.action, messages), hold])
 
     def delete(self, messages: Sequence[StoredMessage]) -> int:
         """Delete messages that are marked as expired (1 WRU a KB); return how many were.

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.errors import Unreadable
-from fairbox.tables.calls import ConditionFailed
 from fairbox.tables.keys import EXPIRES_AT, PK, SK, Item, Key, check_version, key, key_text
 from fairbox.tables.stored_messages import number
 
@@ -111,10 +110,8 @@ class FeedConnections:
 
     def find(self, id_: str) -> Connection | None:
         """Return a connection, read consistently (1 RRU for 4 KB); None: it has no row."""
-        answer = self._calls.call(
-            "get_item", TableName=self._table, Key=self._key(id_), ConsistentRead=True
-        )
-        return of_item(answer["Item"]) if "Item" in answer else None
+        item = self._calls.get(self._table, self._key(id_))
+        return None if item is None else of_item(item)
 
     def in_shard(self, shard: int) -> dict[str, Connection]:
         """Return the connections of a shard by id, read consistently (1 RRU for 4 KB)."""
@@ -138,18 +135,12 @@ class FeedConnections:
         """
         # an update makes a missing row: a closed connection must not come back
         room = "attribute_not_exists(#t) OR size(#t) <= :room"
-        try:
-            self._update(id_, "ADD", topics, f"attribute_exists(#pk) AND ({room})", most)
-        except ConditionFailed:
-            return False
-        return True
+        return self._update(id_, "ADD", topics, f"attribute_exists(#pk) AND ({room})", most)
 
     def leave(self, id_: str, topics: Collection[str]) -> None:
         """Stop a connection from following topics (1 WRU a KB)."""
-        try:
-            self._update(id_, "DELETE", topics, "attribute_exists(#pk)")
-        except ConditionFailed:
-            return  # its connection is closed, and follows nothing
+        # refused where its connection is closed, and follows nothing
+        self._update(id_, "DELETE", topics, "attribute_exists(#pk)")
 
     def close(self, id_: str) -> None:
         """Delete the row (1 WRU a KB)."""
@@ -160,9 +151,9 @@ class FeedConnections:
 
     def _update(
         self, id_: str, verb: str, topics: Collection[str], condition: str, most: int | None = None
-    ) -> None:
+    ) -> bool:
         room = {} if most is None else {":room": number(most - len(topics))}
-        self._calls.call(
+        return self._calls.written(
             "update_item",
             TableName=self._table,
             Key=self._key(id_),

@@ -44,24 +44,19 @@ class FeedLeases:
         now = self._calls.clock.now()
         audience: dict[int, list[str] | None] = {}
 
-        for page in self._calls.pages(
-            "query",
-            TableName=self._table,
-            ConsistentRead=True,
-            KeyConditionExpression="#pk = :pk AND begins_with(#sk, :sk)",
-            ExpressionAttributeNames={"#pk": PK, "#sk": SK},
-            ExpressionAttributeValues={":pk": {"S": topic_pk(topic)}, ":sk": {"S": "s#"}},
-        ):
-            for item in page["Items"]:
-                if int(item[EXPIRES_AT]["N"]) <= now:
-                    # DynamoDB deletes expired items late, by up to days
-                    continue
+        leases = self._calls.partition(
+            self._table, topic_pk(topic), "begins_with(#sk, :sk)", sk="s#"
+        )
+        for item in leases:
+            if int(item[EXPIRES_AT]["N"]) <= now:
+                # DynamoDB deletes expired items late, by up to days
+                continue
 
-                _, shard, *connection = item[SK]["S"].split("#", 2)
-                if not connection:
-                    audience[int(shard)] = None
-                elif (named := audience.setdefault(int(shard), [])) is not None:
-                    named += connection
+            _, shard, *connection = item[SK]["S"].split("#", 2)
+            if not connection:
+                audience[int(shard)] = None
+            elif (named := audience.setdefault(int(shard), [])) is not None:
+                named += connection
 
         return audience
 

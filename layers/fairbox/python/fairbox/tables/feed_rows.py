@@ -73,12 +73,10 @@ class FeedRows:
         Raises:
             UnknownFeed: there is no such feed.
         """
-        answer = self._calls.call(
-            "get_item", TableName=self._table, Key=key(CONFIG, name), ConsistentRead=True
-        )
-        if "Item" not in answer:
+        item = self._calls.get(self._table, key(CONFIG, name))
+        if item is None:
             raise UnknownFeed(name)
-        return of_item(name, answer["Item"])
+        return of_item(name, item)
 
     def all(self) -> list[Feed]:
         """Return every feed by name, read consistently (1 RRU for 4 KB)."""

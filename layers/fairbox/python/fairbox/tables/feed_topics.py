@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 from fairbox.errors import Unreadable
 from fairbox.model.bodies import COMPRESS_OVER, compress
 from fairbox.model.feed_types import BUNDLE_MESSAGES
-from fairbox.tables.calls import ConditionFailed
+from fairbox.tables.calls import ConditionFailed, key_condition
 from fairbox.tables.keys import EXPIRES_AT, HEAD, PK, SK, Item, check_version, key, key_text
 from fairbox.tables.stored_messages import number
+from fairbox.tables.write_expressions import condition
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -237,13 +238,7 @@ class FeedTopics:
             "query",
             TableName=self._table,
             ConsistentRead=True,
-            KeyConditionExpression="#pk = :pk AND #sk BETWEEN :low AND :high",
-            ExpressionAttributeNames={"#pk": PK, "#sk": SK},
-            ExpressionAttributeValues={
-                ":pk": {"S": topic_pk(topic)},
-                ":low": {"S": low},
-                ":high": {"S": high},
-            },
+            **key_condition(topic_pk(topic), "#sk BETWEEN :low AND :high", low=low, high=high),
             **more,
         ):
             yield from page["Items"]
@@ -264,23 +259,10 @@ class FeedTopics:
             Whether this call did; where an answer was lost, the head or the log may show that it
             did all the same.
         """
-        new = was == EMPTY
-        values = {} if new else {"ExpressionAttributeValues": {":l": number(was.last)}}
-
-        try:
-            self.calls.call(
-                "put_item",
-                TableName=self._table,
-                Item=to_item(topic, HEAD, head),
-                # each head has another last number
-                ConditionExpression="attribute_not_exists(#l)" if new else "#l = :l",
-                ExpressionAttributeNames={"#l": LAST},
-                **values,
-            )
-        except ConditionFailed:
-            return False
-
-        return True
+        # each head has another last number
+        unchanged = condition("l", LAST, None if was == EMPTY else number(was.last))
+        item = to_item(topic, HEAD, head)
+        return self.calls.written("put_item", TableName=self._table, Item=item, **unchanged)
 
     def count_up(self, topic: str, message: str, count: int, at: int) -> int:
         """Make a message the only one of a topic, and count the number up (1 WRU a KB).

@@ -18,13 +18,14 @@ from fairbox.tables.calls import ConditionFailed
 from fairbox.tables.keys import due_sk, hint_key, message_sk, walk_key
 from fairbox.tables.partiql import Statement, statement
 from fairbox.tables.stored_messages import number
+from fairbox.tables.write_expressions import WriteExpressions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from fairbox.model.messages import MessageRef, Shard
     from fairbox.tables.calls import Calls
-    from fairbox.tables.keys import Item, Key
+    from fairbox.tables.keys import Key
     from fairbox.tables.segments import Segment, SegmentRows
 
 # of a row for sixteen shards: for each of them, the name with its place behind
@@ -177,13 +178,7 @@ class HintRows:
     def read(self, topic: str, epoch: int, group: int) -> dict[int, Hint]:
         """Return the hints of sixteen shards by shard, eventually consistent (0.5 RRU)."""
         # a stale hint costs reads; whoever moves it is refused, and learns the present one
-        answer = self._calls.call(
-            "get_item",
-            TableName=self._table,
-            Key=hint_key(topic, epoch, group),
-            ConsistentRead=False,
-        )
-        item: Item = answer.get("Item", {})
+        item = self._calls.get(self._table, hint_key(topic, epoch, group), consistent=False) or {}
         first = group * SHARDS_A_ROW
         return {shard: read_hint(item, shard) for shard in range(first, first + SHARDS_A_ROW)}
 
@@ -199,34 +194,18 @@ class HintRows:
 
         _, epoch, shard = move.shard
         old, new = hint_values(move.before, shard), hint_values(move.after, shard)
-        attributes = dict(zip(("#a", "#l", "#t"), hint_names(shard), strict=True))
-        values: dict[str, Any] = {}
-        conditions, sets, removes = [], [], []
-        for place, name in attributes.items():
-            if name in old:
-                conditions.append(f"{place} = :old_{place[1:]}")
-                values[f":old_{place[1:]}"] = old[name]
-            else:
-                conditions.append(f"attribute_not_exists({place})")
-
-            if name in new:
-                sets.append(f"{place} = :{place[1:]}")
-                values[f":{place[1:]}"] = new[name]
-            else:
-                removes.append(place)
-
-        update = f"SET {', '.join(sets)}" if sets else ""
-        update += f" REMOVE {', '.join(removes)}" if removes else ""
+        write = WriteExpressions()
+        for place, name in zip(("a", "l", "t"), hint_names(shard), strict=True):
+            write.same(place, name, old.get(name), f"old_{place}")
+            write.put(place, name, new.get(name))
 
         try:
             self._calls.call(
                 "update_item",
                 TableName=self._table,
                 Key=hint_key(move.shard[0], epoch, group_of(shard)),
-                UpdateExpression=update.strip(),
-                ConditionExpression=" AND ".join(conditions),
-                ExpressionAttributeNames=attributes,
-                ExpressionAttributeValues=values,
+                **write.expressions,
+                **write.bound,
                 ReturnValuesOnConditionCheckFailure="ALL_OLD",
             )
         except ConditionFailed as failed:
@@ -360,19 +339,12 @@ class HintRows:
     def _lower(self, topic: str, epoch: int, group: int, values: Mapping[str, Any]) -> bool:
         """Set attributes where all of them are greater; a missing one is as low as can be."""
         fields = {f"#f{n}": name for n, name in enumerate(values)}
-
-        try:
-            self._calls.call(
-                "update_item",
-                TableName=self._table,
-                Key=hint_key(topic, epoch, group),
-                UpdateExpression="SET " + ", ".join(f"{f} = :{f[1:]}" for f in fields),
-                ConditionExpression=" AND ".join(f"{f} > :{f[1:]}" for f in fields),
-                ExpressionAttributeNames=fields,
-                ExpressionAttributeValues={
-                    f":f{n}": value for n, value in enumerate(values.values())
-                },
-            )
-        except ConditionFailed:
-            return False
-        return True
+        return self._calls.written(
+            "update_item",
+            TableName=self._table,
+            Key=hint_key(topic, epoch, group),
+            UpdateExpression="SET " + ", ".join(f"{f} = :{f[1:]}" for f in fields),
+            ConditionExpression=" AND ".join(f"{f} > :{f[1:]}" for f in fields),
+            ExpressionAttributeNames=fields,
+            ExpressionAttributeValues={f":f{n}": value for n, value in enumerate(values.values())},
+        )

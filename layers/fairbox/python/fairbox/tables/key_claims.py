@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from fairbox.errors import TransactionCancelled, Unreadable
+from fairbox.errors import Unreadable
 from fairbox.model.ids import before
 from fairbox.model.receipts import TOKEN_BYTES
 from fairbox.model.versions import check_number
@@ -485,10 +485,7 @@ class KeyClaimTable:
 
     def get(self, shard: Shard) -> KeyClaims:
         """Return the claims of a shard (consistent, 1 RRU for 4 KB)."""
-        answer = self._calls.call(
-            "get_item", TableName=self._table, Key=shard_key(*shard), ConsistentRead=True
-        )
-        return read_claims(answer.get("Item", {}))
+        return read_claims(self._calls.get(self._table, shard_key(*shard)) or {})
 
     def get_many(self, shards: Sequence[Shard]) -> list[tuple[ShardRow, KeyClaims]]:
         """Return the shard rows that are there, with their claims (consistent, 100 a call)."""
@@ -513,12 +510,8 @@ class KeyClaimTable:
         self, update: dict[str, Any], shard: Shard, row: KeyClaims, version: int
     ) -> bool:
         """Write claims and update a message, both or neither; return whether they were written."""
-        actions = [{"Update": update}, {"Update": self.action(shard, row, version)}]
-        try:
-            self._calls.transact(actions)
-        except TransactionCancelled:
-            return False
-        return True
+        claims = self.action(shard, row, version)
+        return self._calls.transacted([{"Update": update}, {"Update": claims}])
 
     def action(self, shard: Shard, row: KeyClaims, version: int) -> dict[str, Any]:
         """Return the update that `write` makes."""
@@ -537,22 +530,13 @@ class KeyClaimTable:
     def lower_after(self, shard: Shard, message_id: str) -> bool:
         """Let receives begin no later than at this message; return whether they had passed it."""
         bound = claim_values(KeyClaims(after=before(message_id)))[HELD_AFTER]
-
-        try:
-            self._calls.call(
-                "update_item",
-                TableName=self._table,
-                Key=shard_key(*shard),
-                # a new version: whoever has read the row must not write the old place over it
-                UpdateExpression="SET #a = :a, #v = #v + :one",
-                ConditionExpression="#a > :a",
-                ExpressionAttributeNames={
-                    "#a": HELD_AFTER,
-                    "#v": ROW_VERSION,
-                },
-                ExpressionAttributeValues={":a": bound, ":one": number(1)},
-            )
-        except ConditionFailed:
-            return False
-
-        return True
+        return self._calls.written(
+            "update_item",
+            TableName=self._table,
+            Key=shard_key(*shard),
+            # a new version: whoever has read the row must not write the old place over it
+            UpdateExpression="SET #a = :a, #v = #v + :one",
+            ConditionExpression="#a > :a",
+            ExpressionAttributeNames={"#a": HELD_AFTER, "#v": ROW_VERSION},
+            ExpressionAttributeValues={":a": bound, ":one": number(1)},
+        )

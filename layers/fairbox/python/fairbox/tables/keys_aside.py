@@ -11,12 +11,11 @@ import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from fairbox.errors import TransactionCancelled, Unreadable
-from fairbox.tables.calls import ConditionFailed
+from fairbox.errors import Unreadable
+from fairbox.tables.calls import key_condition
 from fairbox.tables.key_claims import HELD, pack_entries, unpack_entries
 from fairbox.tables.keys import (
     EXPIRES_AT,
-    PK,
     SK,
     aside_due_sk,
     aside_pk,
@@ -120,14 +119,8 @@ class KeysAsideTable:
             TableName=self._table,
             ConsistentRead=True,
             Limit=limit,
-            KeyConditionExpression="#pk = :pk AND begins_with(#sk, :times)",
-            ExpressionAttributeNames={"#pk": PK, "#sk": SK},
-            ExpressionAttributeValues={
-                ":pk": {"S": aside_pk(*shard, name)},
-                ":times": {"S": _TIMES},
-            },
+            **key_condition(aside_pk(*shard, name), "begins_with(#sk, :times)", times=_TIMES),
         )
-
         return [read_aside_due(item) for item in answer["Items"]]
 
     def put(self, shard: Shard, row: KeyClaims, version: int, entries: Sequence[KeyClaim]) -> bool:
@@ -151,26 +144,18 @@ class KeysAsideTable:
     ) -> bool:
         # with the row in one transaction: a key is never in both places, or in neither
         update = {"Update": self._rows.action(shard, row, version)}
-        try:
-            self._calls.transact([update, *actions])
-        except TransactionCancelled:
-            return False
-        return True
+        return self._calls.transacted([update, *actions])
 
     def follow(self, shard: Shard, name: bytes, digest: bytes, follower: str) -> None:
         """Note the first message of a waiting key that receives pass (1 WRU)."""
-        passed = {"B": uuid.UUID(follower).bytes}
-
-        try:
-            self._calls.call(
-                "update_item",
-                TableName=self._table,
-                Key=key(aside_pk(*shard, name), aside_sk(digest)),
-                UpdateExpression="SET #f = :f",
-                # an update makes a missing item: the key may be in the row again
-                ConditionExpression=_NO_OLDER,
-                ExpressionAttributeNames={"#f": FOLLOWER, "#h": HELD},
-                ExpressionAttributeValues={":f": passed},
-            )
-        except ConditionFailed:
-            return  # an older one is noted, or the key is in the row again: that write will fail
+        # refused where an older one is noted, or the key is in the row again: that write will fail
+        self._calls.written(
+            "update_item",
+            TableName=self._table,
+            Key=key(aside_pk(*shard, name), aside_sk(digest)),
+            UpdateExpression="SET #f = :f",
+            # an update makes a missing item
+            ConditionExpression=_NO_OLDER,
+            ExpressionAttributeNames={"#f": FOLLOWER, "#h": HELD},
+            ExpressionAttributeValues={":f": {"B": uuid.UUID(follower).bytes}},
+        )

@@ -14,7 +14,7 @@ from fairbox.errors import (
 )
 from fairbox.model.ids import before
 from fairbox.tables import message_states
-from fairbox.tables.calls import ConditionFailed
+from fairbox.tables.calls import ConditionFailed, key_condition
 from fairbox.tables.deferred_keys import read_deferred
 from fairbox.tables.key_claims import read_claims
 from fairbox.tables.keys import HEAD, PK, SK, due_sk, lane_pk, message_key
@@ -112,11 +112,7 @@ class Lanes:
 
     def get(self, ref: MessageRef) -> Item | None:
         """Return one message's item (consistent)."""
-        answer = self.calls.call(
-            "get_item", TableName=self.table, Key=message_key(ref), ConsistentRead=True
-        )
-        item: Item | None = answer.get("Item")
-        return item
+        return self.calls.get(self.table, message_key(ref))
 
     def delete(self, keys: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Delete items, 25 a call; return the keys that were left unprocessed."""
@@ -172,11 +168,7 @@ class Lanes:
 
     def delete_marked(self, stored: StoredMessage) -> bool:
         """Delete a message that carries `gone`; return whether it was there, in the same life."""
-        try:
-            self.calls.call("delete_item", **message_states.marked(self.table, stored))
-        except ConditionFailed:
-            return False
-        return True
+        return self.calls.written("delete_item", **message_states.marked(self.table, stored))
 
     def delete_purged(self, letters: Sequence[StoredMessage]) -> None:
         """Delete the marks that purges left for these, 25 a call; readers delete the rest."""
@@ -252,14 +244,13 @@ class Lanes:
             TableName=self.table,
             ConsistentRead=consistent,
             Limit=limit,
-            KeyConditionExpression="#pk = :pk AND #sk BETWEEN :low AND :high",
-            ExpressionAttributeNames={"#pk": PK, "#sk": SK},
-            ExpressionAttributeValues={
-                ":pk": {"S": lane_pk(lane, topic, epoch, shard)},
+            **key_condition(
+                lane_pk(lane, topic, epoch, shard),
+                "#sk BETWEEN :low AND :high",
                 # BETWEEN includes its bounds, and no key lies between `after` and this text
-                ":low": {"S": HEAD if after is None else after + " "},
-                ":high": {"S": upper},
-            },
+                low=HEAD if after is None else after + " ",
+                high=upper,
+            ),
         )
 
         return _shard_page(answer)
@@ -304,16 +295,11 @@ class Lanes:
         upper: str = _LAST,
         lower: str = _AFTER_HEAD,
     ) -> dict[str, Any]:
+        pk = lane_pk(lane, topic, epoch, shard)
         return {
             "TableName": self.table,
             "ConsistentRead": True,
-            "KeyConditionExpression": "#pk = :pk AND #sk BETWEEN :low AND :high",
-            "ExpressionAttributeNames": {"#pk": PK, "#sk": SK},
-            "ExpressionAttributeValues": {
-                ":pk": {"S": lane_pk(lane, topic, epoch, shard)},
-                ":low": {"S": lower},
-                ":high": {"S": upper},
-            },
+            **key_condition(pk, "#sk BETWEEN :low AND :high", low=lower, high=upper),
         }
 
     def count(
@@ -348,9 +334,7 @@ class Lanes:
                 "ConsistentRead": False,
                 "FilterExpression": claims,
             }
-            arguments["ExpressionAttributeNames"] = (
-                arguments.get("ExpressionAttributeNames", {}) | names
-            )
+            arguments["ExpressionAttributeNames"] |= names
             arguments["ExpressionAttributeValues"] |= {":now": {"N": str(now)}}
             total += sum(answer["Count"] for answer in self.calls.pages("query", **arguments))
 

@@ -20,7 +20,8 @@ from fairbox.errors import Unavailable, Unreadable
 from fairbox.model.ids import time_of
 from fairbox.model.messages import MessageRef
 from fairbox.model.versions import check_number
-from fairbox.tables.keys import EXPIRES_AT, PK, SK, Item, check_version, key, key_of, key_text
+from fairbox.tables.calls import key_condition
+from fairbox.tables.keys import EXPIRES_AT, PK, Item, check_version, key, key_of, key_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -284,14 +285,13 @@ class Ledger:
         for page in self._calls.pages(
             "query",
             TableName=self._table,
-            KeyConditionExpression="#pk = :pk AND #sk BETWEEN :low AND :high",
-            ExpressionAttributeNames={"#pk": PK, "#sk": SK},
-            ExpressionAttributeValues={
-                ":pk": {"S": ledger_pk(topic)},
+            **key_condition(
+                ledger_pk(topic),
+                "#sk BETWEEN :low AND :high",
                 # a row that begins before the span may reach into it
-                ":low": {"S": ledger_sk(max(0, since - SPAN_MS))},
-                ":high": {"S": ledger_sk(until)},
-            },
+                low=ledger_sk(max(0, since - SPAN_MS)),
+                high=ledger_sk(until),
+            ),
         ):
             yield from page["Items"]
 

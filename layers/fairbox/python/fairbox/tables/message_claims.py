@@ -23,6 +23,7 @@ from fairbox.tables.stored_messages import (
     read_message,
     states_value,
 )
+from fairbox.tables.write_expressions import WriteExpressions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -167,12 +168,8 @@ class Claims:
     def save_action(self, after: StoredMessage, before: StoredMessage) -> dict[str, Any]:
         """Return the update that `save` makes, for transactions too."""
         values: dict[str, Any] = {}
-        removed: list[str] = []
         if after.claim != before.claim and after.claim is not None:
             values |= _claim_values(after.claim)
-            # a message that is given back has no holder: its receipt is stale then
-            removed += [] if after.claim.token else [HOLDER]
-
         if after.states != before.states:
             values[STATES] = states_value(after.states)
         if after.gone:
@@ -180,25 +177,18 @@ class Claims:
         if after.reason != before.reason:
             values[REASON] = {"S": after.reason}
 
-        conditions, fields, expected = as_read(before)
-        sets = []
+        write = as_read(before)
         for n, (name, value) in enumerate(values.items()):
-            fields[f"#s{n}"] = name
-            expected[f":s{n}"] = value
-            sets.append(f"#s{n} = :s{n}")
-
-        update = f"SET {', '.join(sets)}"
-        for n, name in enumerate(removed):
-            fields[f"#r{n}"] = name
-            update += f" REMOVE #r{n}"
+            write.put(f"s{n}", name, value)
+        # a message that is given back has no holder: its receipt is stale then
+        if after.claim != before.claim and after.claim is not None and not after.claim.token:
+            write.put("r0", HOLDER, None)
 
         return {
             "TableName": self._table,
             "Key": message_key(after.ref, after.lane),
-            "UpdateExpression": update,
-            "ConditionExpression": " AND ".join(conditions),
-            "ExpressionAttributeNames": fields,
-            "ExpressionAttributeValues": expected,
+            **write.expressions,
+            **write.bound,
             "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
         }
 
@@ -245,19 +235,15 @@ def as_read_places(stored: StoredMessage) -> tuple[list[str], list[dict[str, Any
     return wheres, parameters
 
 
-def as_read(stored: StoredMessage) -> tuple[list[str], dict[str, str], dict[str, Any]]:
-    """Return conditions, names and values under which a message is as it was read."""
-    conditions, fields, expected = ["attribute_exists(#z)"], {"#z": SIZE}, {}
+def as_read(stored: StoredMessage) -> WriteExpressions:
+    """Return the conditions under which a message is as it was read."""
+    write = WriteExpressions()
+    write.present("z", SIZE)
     fences = _fences(stored)
     fences[STATES] = states_value(stored.states) if stored.states else None
     for n, (name, value) in enumerate(fences.items()):
-        fields[f"#w{n}"] = name
-        if value is None:
-            conditions.append(f"attribute_not_exists(#w{n})")
-        else:
-            conditions.append(f"#w{n} = :w{n}")
-            expected[f":w{n}"] = value
-    return conditions, fields, expected
+        write.same(f"w{n}", name, value)
+    return write
 
 
 def _raise_first(answers: Sequence[Answer]) -> None:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from fairbox.tables.keys import Item
     from fairbox.tables.stored_messages import Gone, StoredMessage
     from fairbox.tables.tables import Tables
+    from fairbox.tables.write_expressions import WriteExpressions
 
 Found = Literal["absent", "claimed"]
 _OF_ITS_LIFE = (
@@ -101,14 +102,9 @@ class Edits:
             self._bodies.put(key, body[1], message.content_type)
 
         content[EDITS] = number(before.edits + 1)
-        conditions, fields, expected = as_read(before)
-        put = {
-            "TableName": self._tables.outbox,
-            "Item": with_content(item, content),
-            "ConditionExpression": " AND ".join(conditions),
-            "ExpressionAttributeNames": fields,
-            **({"ExpressionAttributeValues": expected} if expected else {}),
-        }
+        edited, write = with_content(item, content), as_read(before)
+        place = {"TableName": self._tables.outbox, "Item": edited}
+        put = {**place, **write.expressions, **write.bound}
 
         if not self._write([{"Put": put}], before.ref, version, ordered=ordered):
             return False
@@ -125,7 +121,8 @@ class Edits:
         put = put_new(self._tables.outbox, moved)
 
         # both in one transaction; a crash behind it leaves a mark, which whoever reads it deletes
-        if not self._write([{"Put": put}, {"Update": self._gone(before, "moved", "")}], to, 0):
+        update = gone_action(self._tables.outbox, before, "moved", "")
+        if not self._write([{"Put": put}, {"Update": update}], to, 0):
             return False
         self._tables.lanes.delete([message_key(before.ref)])
         return True
@@ -151,19 +148,13 @@ class Edits:
             return False
 
         moved = {n: v for n, v in item.items() if n not in _OF_ITS_LIFE} | message_key(to)
-        gone = self._gone(before, "moved", f"moved to {to}")
-
+        write = _gone(before, "moved", f"moved to {to}")
         # `as_read` leaves `pending` out, and the copy takes it along as it was read
-        pending = item.get(PENDING)
-        gone["ExpressionAttributeNames"]["#p"] = PENDING
-        if pending is None:
-            gone["ConditionExpression"] += " AND attribute_not_exists(#p)"
-        else:
-            gone["ConditionExpression"] += " AND #p = :p"
-            gone["ExpressionAttributeValues"][":p"] = pending
+        write.same("p", PENDING, item.get(PENDING))
 
         put = {"Put": put_new(self._tables.outbox, moved)}
-        if not self._write([put, {"Update": gone}], ref, version, ordered=ordered):
+        update = {"Update": _update(self._tables.outbox, before, write)}
+        if not self._write([put, update], ref, version, ordered=ordered):
             return False
         # a crash before this leaves a mark, which whoever reads it deletes
         self._tables.lanes.delete([message_key(ref)])
@@ -182,8 +173,8 @@ class Edits:
                 return None if attempt and self._cancelled(ref, reason) else found
 
             before = read_message(found[0])
-            action = {"Update": self._gone(before, "cancelled", reason)}
-            if self._write([action], ref, found[1], ordered=ordered):
+            update = gone_action(self._tables.outbox, before, "cancelled", reason)
+            if self._write([{"Update": update}], ref, found[1], ordered=ordered):
                 return None
         return "claimed"  # or changed by others all the time
 
@@ -192,9 +183,6 @@ class Edits:
         item = self._tables.lanes.get(ref) or {}
         mark = item.get(GONE), item.get(REASON)
         return mark == ({"S": "cancelled"}, {"S": reason})
-
-    def _gone(self, before: StoredMessage, gone: Gone, reason: str) -> dict[str, Any]:
-        return gone_action(self._tables.outbox, before, gone, reason)
 
     def _write(
         self,
@@ -262,15 +250,19 @@ class Edits:
 
 def gone_action(table: str, before: StoredMessage, gone: Gone, reason: str) -> dict[str, Any]:
     """Return the update that marks a message as leaving, where it is as it was read."""
-    conditions, fields, expected = as_read(before)
-    return {
-        "TableName": table,
-        "Key": message_key(before.ref, before.lane),
-        "UpdateExpression": "SET #gone = :gone, #reason = :reason",
-        "ConditionExpression": " AND ".join(conditions),
-        "ExpressionAttributeNames": fields | {"#gone": GONE, "#reason": REASON},
-        "ExpressionAttributeValues": expected | {":gone": {"S": gone}, ":reason": {"S": reason}},
-    }
+    return _update(table, before, _gone(before, gone, reason))
+
+
+def _gone(before: StoredMessage, gone: Gone, reason: str) -> WriteExpressions:
+    write = as_read(before)
+    write.put("gone", GONE, {"S": gone})
+    write.put("reason", REASON, {"S": reason})
+    return write
+
+
+def _update(table: str, before: StoredMessage, write: WriteExpressions) -> dict[str, Any]:
+    place = {"TableName": table, "Key": message_key(before.ref, before.lane)}
+    return {**place, **write.expressions, **write.bound}
 
 
 def _shard(ref: MessageRef) -> Shard:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,11 +15,11 @@ from fairbox.errors import (
 )
 from fairbox.model.ids import time_of
 from fairbox.model.messages import Message, MessageRef
-from fairbox.tables.calls import ConditionFailed
 from fairbox.tables.keys import EXPIRES_AT, PK, cursor_key, dedup_key
 from fairbox.tables.lanes import key_pair
 from fairbox.tables.partiql import PER_CALL, execute, insertion
 from fairbox.tables.stored_messages import message_item, number
+from fairbox.tables.write_expressions import WriteExpressions, condition
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -95,8 +94,7 @@ class MessageInserts:
         item = self._item(new)
         if new.window is not None:
             return self._add_once(new, item)
-        with suppress(ConditionFailed):
-            self._calls.call("put_item", **put_new(self._outbox, item))
+        self._calls.written("put_item", **put_new(self._outbox, item))
         return new.ref
 
     def add_many(self, messages: Sequence[NewMessage], *, new: bool = False) -> list[MessageRef]:
@@ -217,13 +215,7 @@ class MessageInserts:
 
     def cursor_position(self, cursor: str) -> int:
         """Return the position of a replay's cursor; 0 at first (1 RRU)."""
-        answer = self._calls.call(
-            "get_item",
-            TableName=self._outbox,
-            Key=cursor_key(_cursor_name(cursor)),
-            ConsistentRead=True,
-        )
-        return _position(answer.get("Item", {}))
+        return _position(self._calls.get(self._outbox, cursor_key(_cursor_name(cursor))) or {})
 
     def add_step(
         self, messages: Collection[NewMessage], cursor: str, position: int, to: int
@@ -294,20 +286,15 @@ class MessageInserts:
         }
 
     def _cursor_move(self, cursor: str, position: int, to: int) -> dict[str, Any]:
-        values = {":to": number(to)}
-        condition = "attribute_not_exists(#p)"
-        if position:
-            values[":from"] = number(position)
-            condition = "#p = :from"
-
+        write = WriteExpressions()
+        write.put("p", POSITION, number(to), "to")
+        write.same("p", POSITION, number(position) if position else None, "from")
         return {
             "Update": {
                 "TableName": self._outbox,
                 "Key": cursor_key(_cursor_name(cursor)),
-                "UpdateExpression": "SET #p = :to",
-                "ConditionExpression": condition,
-                "ExpressionAttributeNames": {"#p": POSITION},
-                "ExpressionAttributeValues": values,
+                **write.expressions,
+                **write.bound,
                 "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
             }
         }
@@ -315,12 +302,7 @@ class MessageInserts:
 
 def put_new(table: str, item: Item) -> dict[str, Any]:
     """Return the arguments of a put that fails on a message that lies there already."""
-    return {
-        "TableName": table,
-        "Item": item,
-        "ConditionExpression": "attribute_not_exists(#pk)",
-        "ExpressionAttributeNames": {"#pk": PK},
-    }
+    return {"TableName": table, "Item": item, **condition("pk", PK, None)}
 
 
 def _cursor_name(cursor: str) -> str:

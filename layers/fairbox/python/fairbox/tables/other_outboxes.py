@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from fairbox.tables.row_layouts import attribute_of, value_at
+from fairbox.tables.write_expressions import WriteExpressions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -12,8 +13,6 @@ if TYPE_CHECKING:
     from fairbox.tables.calls import Calls
     from fairbox.tables.keys import Item
     from fairbox.tables.row_layouts import RowLayout
-
-_NULL: Final = ":null"
 
 
 class OtherOutbox:
@@ -38,10 +37,9 @@ class OtherOutbox:
         Args:
             topic: the topic's name in the rows; None: all rows.
         """
-        condition, names, values = self._waits()
+        waits = self._waits()
         if topic is not None:
-            condition += " AND #t = :t"
-            names["#t"], values[":t"] = self._layout.topic, {"S": topic}
+            waits.same("t", self._layout.topic, {"S": topic})
 
         # each once: the time may be the table's sort key
         wanted = dict.fromkeys(filter(None, (*self._keys, self._layout.created)))
@@ -51,10 +49,10 @@ class OtherOutbox:
             "scan",
             TableName=self._table,
             ConsistentRead=True,
-            FilterExpression=condition,
+            FilterExpression=waits.condition,
             ProjectionExpression=", ".join(shown),
-            ExpressionAttributeNames=names | shown,
-            ExpressionAttributeValues=values,
+            ExpressionAttributeNames=waits.names | shown,
+            **waits.bound,
         )
         for page in pages:
             for row in page["Items"]:
@@ -62,55 +60,34 @@ class OtherOutbox:
 
     def get(self, key: Item) -> Item | None:
         """Return a row (consistent); None: it is gone."""
-        answer = self._calls.call("get_item", TableName=self._table, Key=key, ConsistentRead=True)
-        row: Item | None = answer.get("Item")
-        return row
+        return self._calls.get(self._table, key)
 
     def leaving(self, key: Item, now: int) -> dict[str, Any]:
         """Return the action that makes a row leave at a time (ms), if it still waits."""
-        condition, names, values = self._waits()
-        names["#k"] = self._keys[0]
+        write = self._waits()
+        # rows may wait by lacking an attribute, and one that is gone lacks all of them
+        write.conditions.insert(0, "attribute_exists(#k)")
+        write.names["#k"] = self._keys[0]
 
-        sets: list[str] = []
-        removes: list[str] = []
         for n, (attribute, value) in enumerate(self._layout.moved.items()):
-            names[f"#m{n}"] = attribute
-            if value is None:
-                removes.append(f"#m{n}")
-            else:
-                sets.append(f"#m{n} = :m{n}")
-                values[f":m{n}"] = attribute_of(value_at(value, now))
+            set_to = None if value is None else attribute_of(value_at(value, now))
+            write.put(f"m{n}", attribute, set_to)
 
-        clauses = [f"SET {', '.join(sets)}"] * bool(sets)
-        clauses += [f"REMOVE {', '.join(removes)}"] * bool(removes)
-        action: dict[str, Any] = {
-            "TableName": self._table,
-            "Key": key,
-            "UpdateExpression": " ".join(clauses),
-            # rows may wait by lacking an attribute, and one that is gone lacks all of them
-            "ConditionExpression": f"attribute_exists(#k) AND {condition}",
-            "ExpressionAttributeNames": names,
-            "ExpressionAttributeValues": values,
-        }
+        action = {"TableName": self._table, "Key": key, **write.expressions, **write.bound}
+        return {"Update" if self._layout.moved else "Delete": action}
 
-        if not clauses:
-            del action["UpdateExpression"]
-            return {"Delete": action}
-        return {"Update": action}
-
-    def _waits(self) -> tuple[str, dict[str, str], dict[str, Any]]:
-        """Return the condition that a row waits: expression, names and values."""
-        clauses: list[str] = []
-        names: dict[str, str] = {}
-        values: dict[str, Any] = {}
+    def _waits(self) -> WriteExpressions:
+        """Return the condition that a row waits."""
+        waits = WriteExpressions()
         for n, (attribute, value) in enumerate(self._layout.waiting.items()):
-            names[f"#w{n}"] = attribute
             # some mappers, boto3's among them, write NULL where a value is missing
             if value is None:
-                clauses.append(f"(attribute_not_exists(#w{n}) OR attribute_type(#w{n}, {_NULL}))")
-                values[_NULL] = {"S": "NULL"}
+                waits.names[f"#w{n}"] = attribute
+                waits.values[":null"] = {"S": "NULL"}
+                waits.conditions.append(
+                    f"(attribute_not_exists(#w{n}) OR attribute_type(#w{n}, :null))"
+                )
             else:
-                clauses.append(f"#w{n} = :w{n}")
-                values[f":w{n}"] = attribute_of(value)
+                waits.same(f"w{n}", attribute, attribute_of(value))
 
-        return " AND ".join(clauses), names, values
+        return waits

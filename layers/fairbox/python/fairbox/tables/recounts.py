@@ -19,6 +19,7 @@ from fairbox.tables.keys import HEAD, PK, SK, Item, Key, key, key_of, key_text, 
 from fairbox.tables.shard_rows import ShardRow
 from fairbox.tables.stored_messages import GONE, MOVED, STATE_DEAD, STATES, message_item
 from fairbox.tables.stream_records import sequence_order
+from fairbox.tables.write_expressions import condition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -352,9 +353,7 @@ class RecountTable:
                 "delete_item",
                 TableName=self._table,
                 Key=recount_key(*recount.place),
-                ConditionExpression="#s = :s",
-                ExpressionAttributeNames={"#s": RECOUNT_STATE},
-                ExpressionAttributeValues={":s": recount_item(recount)[RECOUNT_STATE]},
+                **condition("s", RECOUNT_STATE, recount_item(recount)[RECOUNT_STATE]),
             )
 
     def _keep(self, shard: Shard, sk: str, marks: LaneMarks) -> None:
@@ -368,18 +367,6 @@ class RecountTable:
         )
 
     def _items(self, pk: str, prefix: str) -> Iterator[dict[str, Any]]:
-        condition, names, values = "#pk = :pk", {"#pk": PK}, {":pk": {"S": pk}}
-        if prefix:
-            condition += " AND begins_with(#sk, :prefix)"
-            names["#sk"] = SK
-            values[":prefix"] = {"S": prefix}
-
-        for page in self._calls.pages(
-            "query",
-            TableName=self._table,
-            ConsistentRead=True,
-            KeyConditionExpression=condition,
-            ExpressionAttributeNames=names,
-            ExpressionAttributeValues=values,
-        ):
-            yield from page["Items"]
+        if not prefix:
+            return self._calls.partition(self._table, pk)
+        return self._calls.partition(self._table, pk, "begins_with(#sk, :prefix)", prefix=prefix)

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.errors import Unreadable
 from fairbox.model.ids import before, time_of
-from fairbox.tables.keys import EXPIRES_AT, PK, SK, due_sk, key, key_text, message_sk, segments_pk
+from fairbox.tables.calls import key_condition
+from fairbox.tables.keys import EXPIRES_AT, SK, due_sk, key, key_text, message_sk, segments_pk
 from fairbox.tables.partiql import execute, insertion
 from fairbox.tables.stored_messages import number
 
@@ -180,13 +181,7 @@ class SegmentRows:
             TableName=self._table,
             ConsistentRead=True,
             Limit=_PAGE,
-            KeyConditionExpression="#pk = :pk AND #sk BETWEEN :low AND :high",
-            ExpressionAttributeNames={"#pk": PK, "#sk": SK},
-            ExpressionAttributeValues={
-                ":pk": {"S": segments_pk(*shard)},
-                ":low": {"S": low},
-                ":high": {"S": high},
-            },
+            **key_condition(segments_pk(*shard), "#sk BETWEEN :low AND :high", low=low, high=high),
         )
 
         found = []

@@ -24,6 +24,7 @@ from fairbox.tables.keys import (
 )
 from fairbox.tables.partiql import execute, statement
 from fairbox.tables.stored_messages import number
+from fairbox.tables.write_expressions import WriteExpressions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -246,40 +247,22 @@ class ShardRows:
     def change_action(self, row: ShardRow, before: ShardRow) -> dict[str, Any]:
         """Return the update that `change` makes, for a transaction."""
         new, old = shard_item(row), shard_item(before)
-        changed = {n: v for n, v in new.items() if old.get(n) != v}
+        changed = [n for n, value in new.items() if old.get(n) != value]
         removed = [n for n in old if n not in new]
 
         # no counts are compared: whoever changes one changes a sequence number or the recount too
-        conditions, values = [], {}
-        expression_names = {}
+        write = WriteExpressions()
         for n, name in enumerate(_WATCHED):
-            expression_names[f"#w{n}"] = name
-            if name in old:
-                conditions.append(f"#w{n} = :w{n}")
-                values[f":w{n}"] = old[name]
-            else:
-                conditions.append(f"attribute_not_exists(#w{n})")
-
-        update = ""
-        for verb, fields in (("SET", list(changed)), ("REMOVE", removed)):
-            if fields:
-                # REMOVE goes on behind the numbers of SET: no place stands for two attributes
-                start = len(expression_names)
-                places = [f"#c{start + n}" for n in range(len(fields))]
-                expression_names |= dict(zip(places, fields, strict=True))
-                if verb == "SET":
-                    values |= {f":{p[1:]}": new[f] for p, f in zip(places, fields, strict=True)}
-                    places = [f"{p} = :{p[1:]}" for p in places]
-                update += f"{verb} {', '.join(places)} "
+            write.same(f"w{n}", name, old.get(name))
+        for n, name in enumerate([*changed, *removed], start=len(_WATCHED)):
+            write.put(f"c{n}", name, new.get(name))
 
         return {
             "TableName": self._table,
             "Key": shard_key(row.topic, row.epoch, row.shard),
-            "UpdateExpression": update.strip(),
-            "ConditionExpression": " AND ".join(conditions),
-            "ExpressionAttributeNames": expression_names,
+            **write.expressions,
             "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
-            **({"ExpressionAttributeValues": values} if values else {}),
+            **write.bound,
         }
 
     def delete(self, rows: Sequence[ShardRow]) -> int:
@@ -309,25 +292,20 @@ class ShardRows:
         if row.next_check is None:
             return False
 
-        try:
-            self._calls.call(
-                "update_item",
-                TableName=self._table,
-                Key=shard_key(row.topic, row.epoch, row.shard),
-                UpdateExpression="SET #l = :l, #b = :b",
-                # a check that somebody called for since must not be put off
-                ConditionExpression="#l = :was",
-                ExpressionAttributeNames={"#l": LOOK_AT, "#b": BACKOFF},
-                ExpressionAttributeValues={
-                    ":l": number(next_check),
-                    ":b": number(backoff),
-                    ":was": number(row.next_check),
-                },
-            )
-        except ConditionFailed:
-            return False
-
-        return True
+        return self._calls.written(
+            "update_item",
+            TableName=self._table,
+            Key=shard_key(row.topic, row.epoch, row.shard),
+            UpdateExpression="SET #l = :l, #b = :b",
+            # a check that somebody called for since must not be put off
+            ConditionExpression="#l = :was",
+            ExpressionAttributeNames={"#l": LOOK_AT, "#b": BACKOFF},
+            ExpressionAttributeValues={
+                ":l": number(next_check),
+                ":b": number(backoff),
+                ":was": number(row.next_check),
+            },
+        )
 
     def settle(self, topic: str, epoch: int, shard: int) -> None:
         """Write into a row, made where there is none, that no older shard lists its keys."""
@@ -388,30 +366,17 @@ def versioned_update(
         attributes: which others belong to the caller: those without a value are removed.
         version: as it was read; 0: nobody has counted yet.
     """
-    fields = {"#v": ROW_VERSION}
-    expected = {":v": values[ROW_VERSION]}
-    sets, removes = ["#v = :v"], []
+    write = WriteExpressions()
+    write.put("v", ROW_VERSION, values[ROW_VERSION])
     for n, name in enumerate(attributes):
-        fields[f"#h{n}"] = name
-        if name in values:
-            sets.append(f"#h{n} = :h{n}")
-            expected[f":h{n}"] = values[name]
-        else:
-            # attributes without a value are not written: an old one would stay as if it were new
-            removes.append(f"#h{n}")
+        # one without a value is removed: an old value would stay as if it were new
+        write.put(f"h{n}", name, values.get(name))
+    write.same("v", ROW_VERSION, number(version) if version else None, "was")
 
-    condition = "attribute_not_exists(#v)"
-    if version:
-        condition = "#v = :was"
-        expected[":was"] = number(version)
-
-    update = f"SET {', '.join(sets)}"
     return {
         "TableName": table,
         "Key": dict(key),
-        "UpdateExpression": update + (f" REMOVE {', '.join(removes)}" if removes else ""),
-        "ConditionExpression": condition,
-        "ExpressionAttributeNames": fields,
-        "ExpressionAttributeValues": expected,
+        **write.expressions,
+        **write.bound,
         "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
     }

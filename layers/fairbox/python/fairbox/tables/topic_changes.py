@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from fairbox.tables.keys import PK, SK, version_key
+from fairbox.tables.calls import key_condition
+from fairbox.tables.keys import CONFIG, HEAD, version_key
 from fairbox.tables.stored_messages import number
 
 if TYPE_CHECKING:
@@ -94,11 +95,7 @@ class ChangesRow:
 
     def item(self) -> Mapping[str, Any]:
         """Return the row as it is (consistent, 1 RRU); empty: there is none yet."""
-        answer = self._calls.call(
-            "get_item", TableName=self._table, Key=version_key(), ConsistentRead=True
-        )
-        item: Mapping[str, Any] = answer.get("Item", {})
-        return item
+        return self._calls.get(self._table, version_key()) or {}
 
     def read(self, *, consistent: bool = True) -> TopicChanges:
         """Return the counts and the latest changes of topics (1 RRU; 0.5 if not consistent)."""
@@ -107,9 +104,7 @@ class ChangesRow:
             "query",
             TableName=self._table,
             ConsistentRead=consistent,
-            KeyConditionExpression="#pk = :pk AND #sk = :sk",
-            ExpressionAttributeNames={"#pk": PK, "#sk": SK},
-            ExpressionAttributeValues={f":{name}": v for name, v in version_key().items()},
+            **key_condition(CONFIG, "#sk = :sk", sk=HEAD),
         )
         return read_changes(page["Items"][0] if page["Items"] else {})
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from fairbox.errors import (
     TopicConflict,
-    TransactionCancelled,
     UnknownSubscription,
     UnknownTopic,
     Unreadable,
@@ -25,6 +24,7 @@ from fairbox.model.topics import (
     Topic,
 )
 from fairbox.tables.busiest_topics import BUSIEST, busiest_attributes
+from fairbox.tables.calls import key_condition
 from fairbox.tables.circuits import DESTINATION, NOT_OURS, STANDING, read_status, status_attributes
 from fairbox.tables.keys import (
     CONFIG,
@@ -41,6 +41,7 @@ from fairbox.tables.keys import (
 )
 from fairbox.tables.stored_messages import VERSION, number
 from fairbox.tables.topic_changes import CONFIG_VERSION, ChangesRow
+from fairbox.tables.write_expressions import WriteExpressions, condition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -352,13 +353,7 @@ class TopicTable:
             "query",
             TableName=self._table,
             ConsistentRead=True,
-            KeyConditionExpression="#pk = :pk AND #sk BETWEEN :low AND :high",
-            ExpressionAttributeNames={"#pk": PK, "#sk": SK},
-            ExpressionAttributeValues={
-                ":pk": {"S": CONFIG},
-                ":low": {"S": low},
-                ":high": {"S": high},
-            },
+            **key_condition(CONFIG, "#sk BETWEEN :low AND :high", low=low, high=high),
             **({} if limit is None else {"Limit": limit}),
         ):
             yield page["Items"]
@@ -531,10 +526,8 @@ class TopicTable:
         """Return the write of a topic's row; attributes of a newer release stay."""
         item = topic_item(state)
         if before is None:
-            put: dict[str, Any] = {"TableName": self._table, "Item": item}
-            put["ConditionExpression"] = "attribute_not_exists(#pk)"
-            put["ExpressionAttributeNames"] = {"#pk": PK}
-            return {"Put": put}
+            absent = condition("pk", PK, None)
+            return {"Put": {"TableName": self._table, "Item": item, **absent}}
 
         update = self._whole(item, OPTIONAL_OF_TOPIC)
         update["ConditionExpression"] = "#v = :v"
@@ -546,19 +539,10 @@ class TopicTable:
         """Return the update that writes a row's attributes, and removes missing optional ones."""
         key = {name: item.pop(name) for name in (PK, SK)}
         absent = [n for n in optional if n not in item]
-        fields = {f"#f{n}": name for n, name in enumerate([*item, *absent])}
-
-        sets = ", ".join(f"#f{n} = :f{n}" for n in range(len(item)))
-        # the places of absent attributes follow those of the item's own
-        removes = ", ".join(list(fields)[len(item) :])
-
-        return {
-            "TableName": self._table,
-            "Key": key,
-            "UpdateExpression": f"SET {sets}" + (f" REMOVE {removes}" if removes else ""),
-            "ExpressionAttributeNames": fields,
-            "ExpressionAttributeValues": {f":f{n}": v for n, v in enumerate(item.values())},
-        }
+        write = WriteExpressions()
+        for n, name in enumerate([*item, *absent]):
+            write.put(f"f{n}", name, item.get(name))
+        return {"TableName": self._table, "Key": key, **write.expressions, **write.bound}
 
     def _topic_stays(self, topic: str) -> dict[str, Any]:
         return {
@@ -584,11 +568,7 @@ class TopicTable:
         The count costs 2 WRU a KB of the version row, and 0.5 RRU to choose a slot.
         """
         bump = self.changes.count(CONFIG_VERSION, topic)
-        try:
-            self._calls.transact([*actions, {"Update": bump}])
-        except TransactionCancelled:
-            return False
-        return True
+        return self._calls.transacted([*actions, {"Update": bump}])
 
 
 def _name_of(item: Mapping[str, Any]) -> str:

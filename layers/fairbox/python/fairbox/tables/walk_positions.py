@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fairbox.tables.calls import ConditionFailed
 from fairbox.tables.deferred_keys import audience_of
 from fairbox.tables.keys import walk_key
+from fairbox.tables.write_expressions import WriteExpressions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -146,10 +147,8 @@ class WalkPositions:
 
     def read(self, shard: tuple[str, int, int]) -> WalkPosition:
         """Return a shard's position, eventually consistent (0.5 RRU)."""
-        answer = self._calls.call(
-            "get_item", TableName=self._table, Key=walk_key(*shard), ConsistentRead=False
-        )
-        return read_walk_position(answer.get("Item", {}))
+        item = self._calls.get(self._table, walk_key(*shard), consistent=False)
+        return read_walk_position(item or {})
 
     def move(
         self,
@@ -176,38 +175,21 @@ class WalkPositions:
         for name, places in (apart or {}).items():
             after[apart_name(name)] = None if places is None else apart_text(places)
 
-        names = {f"#n{n}": name for n, name in enumerate(after)}
-        sets, removes, conditions = [], [], []
-        values: dict[str, Any] = {}
-
         # only these are compared: walks of other subscriptions may write theirs at the same time
-        for place, name in names.items():
-            old, new = before.texts.get(name), after[name]
-            if old is None:
-                conditions.append(f"attribute_not_exists({place})")
-            else:
-                conditions.append(f"{place} = :o{place[2:]}")
-                values[f":o{place[2:]}"] = {"S": old}
-
-            if new is None:
-                removes.append(place)
-            else:
-                sets.append(f"{place} = :n{place[2:]}")
-                values[f":n{place[2:]}"] = {"S": new}
-
-        update = f"SET {', '.join(sets)} " if sets else ""
-        update += f"REMOVE {', '.join(removes)}" if removes else ""
+        write = WriteExpressions()
+        for n, (name, new) in enumerate(after.items()):
+            old = before.texts.get(name)
+            write.same(f"n{n}", name, None if old is None else {"S": old}, f"o{n}")
+            write.put(f"n{n}", name, None if new is None else {"S": new})
 
         try:
             self._calls.call(
                 "update_item",
                 TableName=self._table,
                 Key=walk_key(*shard),
-                UpdateExpression=update.strip(),
-                ConditionExpression=" AND ".join(conditions),
-                ExpressionAttributeNames=names,
+                **write.expressions,
                 ReturnValuesOnConditionCheckFailure="ALL_OLD",
-                **({"ExpressionAttributeValues": values} if values else {}),
+                **write.bound,
             )
         except ConditionFailed as failed:
             there = read_walk_position(failed.old)
