@@ -27,8 +27,8 @@ from fairbox.tables.batch_values import (
     Root,
     State,
 )
-from fairbox.tables.circuits import NOT_OURS
 from fairbox.tables.keys import NEEDS, PK, SK, Item, Key, check_version, key_text, unknown_of
+from fairbox.tables.unreadable_items import NOT_OURS, reading
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -318,7 +318,7 @@ def read_record(item: Mapping[str, Any]) -> Record | Metadata:
         check_version(item)
         unknown = unknown_of(item, _KNOWN)
 
-    try:
+    with reading(item, *NOT_OURS):
         pk, sk = item[PK]["S"], item[SK]["S"]
         if sk == ROOT_SK:
             return _read_root(pk, item, unknown)
@@ -331,8 +331,6 @@ def read_record(item: Mapping[str, Any]) -> Record | Metadata:
         found = _read_below(batch, ordinal, sk, item, unknown)
         if found is not None:
             return found
-    except NOT_OURS as error:
-        raise Unreadable(key_text(item), f"{type(error).__name__}: {error}") from error
 
     raise Unreadable(key_text(item), f"no item of a batch has the sort key {sk!r}")
 
@@ -483,7 +481,7 @@ def emptied(image: Mapping[str, Any]) -> Emptied | str | None:
         check_version(image)
 
     # by attributes alone: in a record the bits are base64
-    try:
+    with reading(image, *NOT_OURS):
         pk, sk = image[PK]["S"], image[SK]["S"]
         batch, _, ordinal = pk.partition("#")
         if sk == LEAF_SK and _n(image, COUNT) == 0:
@@ -497,8 +495,6 @@ def emptied(image: Mapping[str, Any]) -> Emptied | str | None:
         ended = unnotified and image[STATE]["S"] in ENDED
         unfenced = is_root and NOTIFIED not in image and ERASED not in image
         ended = ended or (unfenced and image[STATE]["S"] in FENCED)
-    except NOT_OURS as error:
-        raise Unreadable(key_text(image), f"{type(error).__name__}: {error}") from error
 
     return pk if ended else None
 
@@ -513,8 +509,6 @@ def newly_ended(image: Mapping[str, Any]) -> State | None:
     """
     if image.get(SK) != {"S": ROOT_SK} or NOTIFIED in image or ERASED in image:
         return None
-    try:
+    with reading(image, *NOT_OURS):
         state = image[STATE]["S"]
         return cast("State", state) if state in ENDED else None
-    except NOT_OURS as error:
-        raise Unreadable(key_text(image), f"{type(error).__name__}: {error}") from error

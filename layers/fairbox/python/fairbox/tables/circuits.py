@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, get_args
 
-from fairbox.errors import FairboxError, TransactionCancelled, Unreadable
+from fairbox.errors import TransactionCancelled
 from fairbox.model.topic_states import NEW, CircuitState, SubscriptionStatus
 from fairbox.tables.calls import ConditionFailed
-from fairbox.tables.keys import SK, key_text, subscription_key
+from fairbox.tables.keys import SK, subscription_key
 from fairbox.tables.stored_messages import number
 from fairbox.tables.topic_changes import ANNOUNCED
+from fairbox.tables.unreadable_items import NOT_OURS, reading
 from fairbox.tables.write_expressions import WriteExpressions
 
 if TYPE_CHECKING:
@@ -37,11 +38,6 @@ CIRCUIT_SINCE: Final = "o"  # N, ms
 CIRCUIT_REASON: Final = "r"  # S
 PAUSED_AT: Final = "p"  # N, ms
 PAUSE_REASON: Final = "w"  # S
-
-NOT_OURS: Final = (
-    FairboxError, LookupError, ValueError, TypeError, AttributeError, OverflowError, RecursionError,
-)  # fmt: skip
-"""The errors of a reader that meets an item which the codec did not write."""
 
 
 def status_value(status: SubscriptionStatus) -> dict[str, Any] | None:
@@ -80,37 +76,31 @@ def read_status(item: Mapping[str, Any]) -> SubscriptionStatus:
     """
     if STANDING_VERSION not in item:
         return NEW
-    try:
-        return _read(item)
-    except NOT_OURS as error:
-        raise Unreadable(key_text(item), f"{type(error).__name__}: {error}") from error
+    with reading(item, *NOT_OURS):
+        version = int(item[STANDING_VERSION]["N"])
+        fields = item.get(STANDING, {"M": {}})["M"]
 
+        paused_at = fields.get(PAUSED_AT)
+        pause_reason = fields.get(PAUSE_REASON, {"S": ""})["S"]
+        paused = None if paused_at is None else int(paused_at["N"])
 
-def _read(item: Mapping[str, Any]) -> SubscriptionStatus:
-    version = int(item[STANDING_VERSION]["N"])
-    fields = item.get(STANDING, {"M": {}})["M"]
+        if CIRCUIT not in fields:
+            return SubscriptionStatus(paused_at=paused, pause_reason=pause_reason, version=version)
 
-    paused_at = fields.get(PAUSED_AT)
-    pause_reason = fields.get(PAUSE_REASON, {"S": ""})["S"]
-    paused = None if paused_at is None else int(paused_at["N"])
+        circuit: CircuitState = fields[CIRCUIT]["S"]
+        if circuit not in get_args(CircuitState):
+            raise ValueError("no state of a circuit")
 
-    if CIRCUIT not in fields:
-        return SubscriptionStatus(paused_at=paused, pause_reason=pause_reason, version=version)
-
-    circuit: CircuitState = fields[CIRCUIT]["S"]
-    if circuit not in get_args(CircuitState):
-        raise ValueError("no state of a circuit")
-
-    return SubscriptionStatus(
-        circuit=circuit,
-        until=int(fields[CIRCUIT_UNTIL]["N"]),
-        failures=int(fields[CIRCUIT_FAILURES]["N"]),
-        since=int(fields[CIRCUIT_SINCE]["N"]),
-        reason=fields[CIRCUIT_REASON]["S"],
-        paused_at=paused,
-        pause_reason=pause_reason,
-        version=version,
-    )
+        return SubscriptionStatus(
+            circuit=circuit,
+            until=int(fields[CIRCUIT_UNTIL]["N"]),
+            failures=int(fields[CIRCUIT_FAILURES]["N"]),
+            since=int(fields[CIRCUIT_SINCE]["N"]),
+            reason=fields[CIRCUIT_REASON]["S"],
+            paused_at=paused,
+            pause_reason=pause_reason,
+            version=version,
+        )
 
 
 def read_spent(item: Mapping[str, Any]) -> int:
@@ -119,10 +109,8 @@ def read_spent(item: Mapping[str, Any]) -> int:
     Raises:
         Unreadable: the codec never writes such a row.
     """
-    try:
+    with reading(item, *NOT_OURS):
         return int(item.get(SPENT, {"N": "0"})["N"])
-    except NOT_OURS as error:
-        raise Unreadable(key_text(item), f"{type(error).__name__}: {error}") from error
 
 
 class CircuitRows:

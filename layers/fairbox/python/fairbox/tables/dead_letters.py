@@ -14,7 +14,6 @@ from fairbox.errors import NewerVersion, Unreadable
 from fairbox.model.clock import milliseconds
 from fairbox.tables import message_states
 from fairbox.tables.calls import ConditionFailed, key_condition
-from fairbox.tables.circuits import NOT_OURS
 from fairbox.tables.keys import PK, SK, key, key_text, lane_pk, message_key, parse_lane_pk
 from fairbox.tables.message_claims import Claims
 from fairbox.tables.stored_messages import (
@@ -34,6 +33,7 @@ from fairbox.tables.stored_messages import (
     read_message,
     states_value,
 )
+from fairbox.tables.unreadable_items import NOT_OURS, reading
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -98,38 +98,32 @@ def read_dead(item: Mapping[str, Any]) -> DeadLetter:
     Raises:
         Unreadable: its key is not that of a lane, or the attributes of its death cannot be read.
     """
-    try:
-        return _read_dead(item)
-    except NOT_OURS as error:
-        raise Unreadable(key_text(item), f"{type(error).__name__}: {error}") from error
+    with reading(item, *NOT_OURS):
+        _, topic, epoch, shard = parse_lane_pk(item[PK]["S"])
+        reason = item.get(REASON, {"S": ""})["S"]
+        raw = item.get(RAW, {"S": ""})["S"]
 
+        stored, newer = None, False
+        if not raw:
+            try:
+                stored = read_message(item)
+            except NewerVersion as error:
+                newer, reason = True, reason or error.reason
+            except Unreadable as error:
+                reason = reason or error.reason
 
-def _read_dead(item: Mapping[str, Any]) -> DeadLetter:
-    _, topic, epoch, shard = parse_lane_pk(item[PK]["S"])
-    reason = item.get(REASON, {"S": ""})["S"]
-    raw = item.get(RAW, {"S": ""})["S"]
-
-    stored, newer = None, False
-    if not raw:
-        try:
-            stored = read_message(item)
-        except NewerVersion as error:
-            newer, reason = True, reason or error.reason
-        except Unreadable as error:
-            reason = reason or error.reason
-
-    # letters that cannot be read are listed too, so that operators can purge them by name
-    return DeadLetter(
-        topic=topic,
-        epoch=epoch,
-        shard=shard,
-        id=item[SK]["S"],
-        reason=reason,
-        died_at=int(item[DIED_AT]["N"]) if DIED_AT in item else 0,
-        stored=stored,
-        raw=raw,
-        newer=newer,
-    )
+        # letters that cannot be read are listed too, so that operators can purge them by name
+        return DeadLetter(
+            topic=topic,
+            epoch=epoch,
+            shard=shard,
+            id=item[SK]["S"],
+            reason=reason,
+            died_at=int(item[DIED_AT]["N"]) if DIED_AT in item else 0,
+            stored=stored,
+            raw=raw,
+            newer=newer,
+        )
 
 
 def returning_item(letter: StoredMessage) -> Item:

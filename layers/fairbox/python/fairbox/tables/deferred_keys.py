@@ -12,12 +12,12 @@ import uuid
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from fairbox.errors import Unreadable
 from fairbox.model.versions import check_number
 from fairbox.tables.calls import ConditionFailed
 from fairbox.tables.keys import check_version, key_text, shard_key
 from fairbox.tables.shard_rows import ROW_VERSION, read_shard, versioned_update
 from fairbox.tables.stored_messages import KEY_BYTES, number
+from fairbox.tables.unreadable_items import reading
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -153,15 +153,13 @@ def read_deferred(item: Mapping[str, Any]) -> DeferredKeys:
         Unreadable: `deferred_values` never writes such a row; NewerVersion: a newer release does.
     """
     check_version(item)
-    try:
+    with reading(item, LookupError, ValueError, TypeError, AttributeError, struct.error):
         version = int(item[ROW_VERSION]["N"]) if ROW_VERSION in item else 0
         if HOLDS not in item:
             return DeferredKeys(version)
         packed = bytes(item[HOLDS]["B"])
         check_number(packed[0], key_text(item))
         return _read(version, packed)
-    except (LookupError, ValueError, TypeError, AttributeError, struct.error) as error:
-        raise Unreadable(key_text(item), f"{type(error).__name__}: {error}") from error
 
 
 def _read(version: int, packed: bytes) -> DeferredKeys:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.errors import Unreadable
-from fairbox.tables.keys import EXPIRES_AT, PK, SK, Item, Key, check_version, key, key_text
+from fairbox.tables.keys import EXPIRES_AT, PK, SK, Item, Key, check_version, key
 from fairbox.tables.stored_messages import number
+from fairbox.tables.unreadable_items import reading
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -67,11 +68,9 @@ def of_item(item: Mapping[str, Any]) -> Connection:
         Unreadable: it is none; NewerVersion: a newer release wrote it.
     """
     check_version(item)
-    try:
+    with reading(item, LookupError, TypeError):
         topics = item[TOPICS]["SS"] if TOPICS in item else ()
         return Connection(item[USER]["S"], frozenset(item[GRANTS]["SS"]), frozenset(topics))
-    except (LookupError, TypeError) as error:
-        raise Unreadable(key_text(item), f"{type(error).__name__}: {error}") from error
 
 
 def _readable(items: Iterable[Item]) -> dict[str, Connection]:

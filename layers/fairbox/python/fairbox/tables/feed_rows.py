@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from fairbox.errors import InvalidInput, UnknownFeed, Unreadable
+from fairbox.errors import InvalidInput, UnknownFeed
 from fairbox.model.feed_types import NUMBERS, Feed
 from fairbox.tables.calls import ConditionFailed
-from fairbox.tables.keys import CONFIG, PK, SK, Item, check_version, key, key_text
+from fairbox.tables.keys import CONFIG, PK, SK, Item, check_version, key
 from fairbox.tables.stored_messages import number
+from fairbox.tables.unreadable_items import reading
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,12 +36,10 @@ def of_item(name: str, item: Mapping[str, Any]) -> Feed:
         Unreadable: it is none; NewerVersion: a newer release wrote it.
     """
     check_version(item)
-    try:
+    with reading(item, LookupError, TypeError, ValueError):
         kind = item[KIND]["S"]
         # a row that an older release wrote may lack a number: it has its default
         return Feed(name, kind, **{n: int(item[n]["N"]) for n in NUMBERS[kind] if n in item})
-    except (LookupError, TypeError, ValueError) as error:
-        raise Unreadable(key_text(item), f"{type(error).__name__}: {error}") from error
 
 
 class FeedRows:

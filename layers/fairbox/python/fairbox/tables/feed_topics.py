@@ -11,12 +11,12 @@ import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from fairbox.errors import Unreadable
 from fairbox.model.bodies import COMPRESS_OVER, compress
 from fairbox.model.feed_types import BUNDLE_MESSAGES
 from fairbox.tables.calls import ConditionFailed, key_condition
-from fairbox.tables.keys import EXPIRES_AT, HEAD, PK, SK, Item, check_version, key, key_text
+from fairbox.tables.keys import EXPIRES_AT, HEAD, PK, SK, Item, check_version, key
 from fairbox.tables.stored_messages import number
+from fairbox.tables.unreadable_items import reading
 from fairbox.tables.write_expressions import condition
 
 if TYPE_CHECKING:
@@ -110,27 +110,19 @@ def of_item(item: Mapping[str, Any]) -> Bundle:
         Unreadable: it is none; NewerVersion: a newer release wrote it.
     """
     check_version(item)
-    try:
-        return _bundle(item)
-    except (LookupError, TypeError, ValueError, zlib.error) as error:
-        raise Unreadable(key_text(item), f"{type(error).__name__}: {error}") from error
-
-
-def _bundle(item: Mapping[str, Any]) -> Bundle:
-    first, last, at = (int(item[name]["N"]) for name in (FIRST, LAST, AT))
-    messages = _unpack(item[MESSAGES])
-    if len(messages) != last - first + 1:
-        raise ValueError("its numbers are not those of its messages")
-    return Bundle(first, last, messages, at)
+    with reading(item, LookupError, TypeError, ValueError, zlib.error):
+        first, last, at = (int(item[name]["N"]) for name in (FIRST, LAST, AT))
+        messages = _unpack(item[MESSAGES])
+        if len(messages) != last - first + 1:
+            raise ValueError("its numbers are not those of its messages")
+        return Bundle(first, last, messages, at)
 
 
 def acknowledged_of(item: Mapping[str, Any]) -> int:
     """Return the number of a row of acknowledged messages; 0 where there is no row."""
     check_version(item)
-    try:
+    with reading(item, LookupError, TypeError, ValueError):
         return int(item[NUMBER]["N"]) if item else 0
-    except (LookupError, TypeError, ValueError) as error:
-        raise Unreadable(key_text(item), f"{type(error).__name__}: {error}") from error
 
 
 def _pack(messages: Sequence[str]) -> dict[str, Any]:

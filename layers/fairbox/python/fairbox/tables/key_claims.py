@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from fairbox.errors import Unreadable
 from fairbox.model.ids import before
 from fairbox.model.receipts import TOKEN_BYTES
 from fairbox.model.versions import check_number
@@ -22,6 +21,7 @@ from fairbox.tables.calls import ConditionFailed
 from fairbox.tables.keys import check_version, key_text, shard_key
 from fairbox.tables.shard_rows import ROW_VERSION, SETTLED, read_shard, versioned_update
 from fairbox.tables.stored_messages import KEY_BYTES, number
+from fairbox.tables.unreadable_items import reading
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -340,10 +340,8 @@ def read_claims(item: Mapping[str, Any]) -> KeyClaims:
     check_version(item)
     if ROW_VERSION not in item:
         return KeyClaims(settled=item.get(SETTLED) == {"BOOL": True})
-    try:
+    with reading(item, LookupError, ValueError, TypeError, AttributeError, struct.error):
         return _read(item)
-    except (LookupError, ValueError, TypeError, AttributeError, struct.error) as error:
-        raise Unreadable(key_text(item), f"{type(error).__name__}: {error}") from error
 
 
 def _read(item: Mapping[str, Any]) -> KeyClaims:

@@ -11,20 +11,11 @@ import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from fairbox.errors import Unreadable
 from fairbox.tables.calls import key_condition
 from fairbox.tables.key_claims import HELD, pack_entries, unpack_entries
-from fairbox.tables.keys import (
-    EXPIRES_AT,
-    SK,
-    aside_due_sk,
-    aside_pk,
-    aside_sk,
-    check_version,
-    key,
-    key_text,
-)
+from fairbox.tables.keys import EXPIRES_AT, SK, aside_due_sk, aside_pk, aside_sk, check_version, key
 from fairbox.tables.stored_messages import number
+from fairbox.tables.unreadable_items import reading
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -68,14 +59,12 @@ def read_aside(item: Mapping[str, Any]) -> KeyClaim:
         Unreadable: `aside_item` never writes such an item; NewerVersion: a newer release does.
     """
     check_version(item)
-    try:
+    with reading(item, LookupError, ValueError, TypeError, AttributeError, struct.error):
         (entry,) = unpack_entries(bytes(item[HELD]["B"]))
         passed = item.get(FOLLOWER)
         if passed is None:
             return entry
         follower = str(uuid.UUID(bytes=bytes(passed["B"])))
-    except (LookupError, ValueError, TypeError, AttributeError, struct.error) as error:
-        raise Unreadable(key_text(item), f"{type(error).__name__}: {error}") from error
     # noted since the entry was packed: the older message counts
     return replace(entry, follower=min(follower, entry.follower or follower))
 
@@ -86,11 +75,9 @@ def read_aside_due(item: Mapping[str, Any]) -> tuple[int, bytes]:
     Raises:
         Unreadable: `aside_due_sk` never makes such a sort key.
     """
-    try:
+    with reading(item, LookupError, ValueError, TypeError, AttributeError):
         _, until, digest = item[SK]["S"].split("#")
         return int(until), bytes.fromhex(digest)
-    except (LookupError, ValueError, TypeError, AttributeError) as error:
-        raise Unreadable(key_text(item), f"{type(error).__name__}: {error}") from error
 
 
 class KeysAsideTable:

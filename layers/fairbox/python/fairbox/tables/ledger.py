@@ -22,6 +22,7 @@ from fairbox.model.messages import MessageRef
 from fairbox.model.versions import check_number
 from fairbox.tables.calls import key_condition
 from fairbox.tables.keys import EXPIRES_AT, PK, Item, check_version, key, key_of, key_text
+from fairbox.tables.unreadable_items import reading
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -190,10 +191,10 @@ def read_ledger(item: Mapping[str, Any]) -> Iterator[Delivery]:
     """
     check_version(item)
 
-    try:
+    with reading(item, LookupError, ValueError, TypeError, AttributeError, RecursionError):
         data = item[LEDGER_PACKED]["B"]
         if not isinstance(data, bytes):
-            raise TypeError("a ledger row is binary")  # noqa: TRY301 - one handler for all
+            raise TypeError("a ledger row is binary")
 
         first = int(item[LEDGER_TIME]["N"])
         check_number(data[0], key_text(item))
@@ -220,8 +221,6 @@ def read_ledger(item: Mapping[str, Any]) -> Iterator[Delivery]:
                     size,
                 )
             )
-    except (LookupError, ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise Unreadable(key_text(item), f"{type(error).__name__}: {error}") from error
 
     yield from rows
 

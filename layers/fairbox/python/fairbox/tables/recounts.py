@@ -15,10 +15,11 @@ from fairbox.errors import Unavailable, Unreadable
 from fairbox.model.messages import Message, MessageRef
 from fairbox.model.swap import swap
 from fairbox.tables.calls import ConditionFailed
-from fairbox.tables.keys import HEAD, PK, SK, Item, Key, key, key_of, key_text, lane_pk, message_sk
+from fairbox.tables.keys import HEAD, PK, SK, Item, Key, key, key_of, lane_pk, message_sk
 from fairbox.tables.shard_rows import ShardRow
 from fairbox.tables.stored_messages import GONE, MOVED, STATE_DEAD, STATES, message_item
 from fairbox.tables.stream_records import sequence_order
+from fairbox.tables.unreadable_items import reading
 from fairbox.tables.write_expressions import condition
 
 if TYPE_CHECKING:
@@ -119,12 +120,10 @@ def read_recount(item: Mapping[str, Any]) -> Recount:
     Raises:
         Unreadable: it is none.
     """
-    try:
+    with reading(item, LookupError, ValueError, TypeError, AttributeError):
         topic, epoch, shard = item[SK]["S"].split("#")
         state = json.loads(item.get(RECOUNT_STATE, {"S": "{}"})["S"])
         return Recount(topic, int(epoch), int(shard), **state)
-    except (LookupError, ValueError, TypeError, AttributeError) as error:
-        raise Unreadable(key_text(item), f"{type(error).__name__}: {error}") from error
 
 
 def marks_pk(place: tuple[str, int, int]) -> str:

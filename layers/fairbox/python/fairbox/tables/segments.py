@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 from fairbox.errors import Unreadable
 from fairbox.model.ids import before, time_of
 from fairbox.tables.calls import key_condition
-from fairbox.tables.keys import EXPIRES_AT, SK, due_sk, key, key_text, message_sk, segments_pk
+from fairbox.tables.keys import EXPIRES_AT, SK, due_sk, key, message_sk, segments_pk
 from fairbox.tables.partiql import execute, insertion
 from fairbox.tables.stored_messages import number
+from fairbox.tables.unreadable_items import reading
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -153,11 +154,9 @@ def read_segment(item: Mapping[str, Any]) -> Segment:
     Raises:
         Unreadable: it is none.
     """
-    try:
+    with reading(item, LookupError, ValueError, TypeError, AttributeError):
         end, after, last = item[SK]["S"].split(_BETWEEN)
         return Segment(int(end), after, last)
-    except (LookupError, ValueError, TypeError, AttributeError) as error:
-        raise Unreadable(key_text(item), f"{type(error).__name__}: {error}") from error
 
 
 class SegmentRows:

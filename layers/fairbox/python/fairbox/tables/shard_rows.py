@@ -11,19 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.errors import Unreadable
 from fairbox.tables.calls import ConditionFailed
-from fairbox.tables.keys import (
-    HEAD,
-    NEEDS,
-    PK,
-    SK,
-    Item,
-    check_version,
-    key_text,
-    parse_lane_pk,
-    shard_key,
-)
+from fairbox.tables.keys import HEAD, NEEDS, PK, SK, Item, check_version, parse_lane_pk, shard_key
 from fairbox.tables.partiql import execute, statement
 from fairbox.tables.stored_messages import number
+from fairbox.tables.unreadable_items import reading
 from fairbox.tables.write_expressions import WriteExpressions
 
 if TYPE_CHECKING:
@@ -179,7 +170,7 @@ def read_shard(item: Mapping[str, Any]) -> ShardRow:
     """
     if NEEDS in item:
         check_version(item)
-    try:
+    with reading(item, KeyError, ValueError, TypeError, AttributeError):
         _, topic, epoch, shard = parse_lane_pk(item[PK]["S"])
 
         def count(name: str) -> int:
@@ -201,8 +192,6 @@ def read_shard(item: Mapping[str, Any]) -> ShardRow:
             recount=count(RECOUNT) if RECOUNT in item else None,
             settled=item.get(SETTLED) == {"BOOL": True},
         )
-    except (KeyError, ValueError, TypeError, AttributeError) as error:
-        raise Unreadable(key_text(item), f"{type(error).__name__}: {error}") from error
 
 
 def is_shard_row(item: Mapping[str, Any]) -> bool:

@@ -25,14 +25,13 @@ from fairbox.model.topics import (
 )
 from fairbox.tables.busiest_topics import BUSIEST, busiest_attributes
 from fairbox.tables.calls import key_condition
-from fairbox.tables.circuits import DESTINATION, NOT_OURS, STANDING, read_status, status_attributes
+from fairbox.tables.circuits import DESTINATION, STANDING, read_status, status_attributes
 from fairbox.tables.keys import (
     CONFIG,
     PK,
     SK,
     Item,
     check_version,
-    key_text,
     subscription_key,
     topic_key,
     topic_range,
@@ -41,6 +40,7 @@ from fairbox.tables.keys import (
 )
 from fairbox.tables.stored_messages import VERSION, number
 from fairbox.tables.topic_changes import CONFIG_VERSION, ChangesRow
+from fairbox.tables.unreadable_items import NOT_OURS, reading
 from fairbox.tables.write_expressions import WriteExpressions, condition
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ def read_topics(items: Iterable[Mapping[str, Any]]) -> list[TopicState]:
     topics: dict[str, tuple[Mapping[str, Any], _Subscribed]] = {}
     for item in items:
         check_version(item)
-        try:
+        with reading(item, *NOT_OURS):
             parts = item[SK]["S"].split("#")
             # in the order of keys a topic comes before its subscriptions
             if len(parts) == 2:
@@ -199,8 +199,6 @@ def read_topics(items: Iterable[Mapping[str, Any]]) -> list[TopicState]:
             elif len(parts) == 4 and parts[1] in topics:
                 read = _subscription(item, parts[1], parts[3])
                 topics[parts[1]][1].append((read, read_status(item)))
-        except NOT_OURS as error:
-            raise Unreadable(key_text(item), f"{type(error).__name__}: {error}") from error
 
     return [_topic(name, item, subscriptions) for name, (item, subscriptions) in topics.items()]
 
@@ -234,7 +232,7 @@ def read_epochs(value: Mapping[str, Any]) -> tuple[Epoch, ...]:
 
 
 def _topic(name: str, item: Mapping[str, Any], subscribed: _Subscribed) -> TopicState:
-    try:
+    with reading(item, *NOT_OURS):
         epochs = read_epochs(item[EPOCHS])
         attempts, base, cap = (n["N"] for n in item[RETRY]["L"])
         window = item.get(DEDUP_WINDOW)
@@ -268,8 +266,6 @@ def _topic(name: str, item: Mapping[str, Any], subscribed: _Subscribed) -> Topic
         statuses = {one.name: status for one, status in subscribed}
 
         return TopicState(topic, epochs, subscriptions, version, paused, deleting, statuses, widths)
-    except NOT_OURS as error:
-        raise Unreadable(key_text(item), f"{type(error).__name__}: {error}") from error
 
 
 class TopicTable:
