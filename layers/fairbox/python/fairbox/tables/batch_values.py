@@ -7,7 +7,7 @@ which covers further groups. A bit that is set means that the child is unfinishe
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
 
 from fairbox.model.ids import ItemId
 
@@ -224,30 +224,12 @@ class Node:
 
     def without(self, leaves: Iterable[Leaf], hour: int) -> Node | None:
         """Return the node without the leaves that are empty; None when nothing changes."""
-        gone, failed, settled = _finished(self.bits, leaves)
-        if not gone:
-            return None
-
-        return replace(
-            self,
-            bits=self.bits & ~gone,
-            failed=self.failed + failed,
-            settled=self.settled + settled,
-            version=self.version + 1,
-            hour=hour,
-        )
+        changed = _without(self, leaves)
+        return changed and replace(changed, hour=hour)
 
     def refilled(self, leaf: Leaf, hour: int) -> Node:
         """Return the node with the bit of a leaf that was empty, and without its sums."""
-        bit, failed, settled = _refill(self.bits, leaf)
-        return replace(
-            self,
-            bits=self.bits | bit,
-            failed=self.failed - failed,
-            settled=self.settled - settled,
-            version=self.version + 1,
-            hour=hour,
-        )
+        return replace(_refilled(self, leaf), hour=hour)
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,29 +313,15 @@ class Root:
 
     def without(self, children: Iterable[Leaf | Node]) -> Root | None:
         """Return the root without the children that are empty; None when nothing changes."""
-        gone, failed, settled = _finished(self.bits, children)
-        if not gone:
-            return None
-
-        return replace(
-            self,
-            bits=self.bits & ~gone,
-            failed=self.failed + failed,
-            settled=self.settled + settled,
-            version=self.version + 1,
-        )
+        return _without(self, children)
 
     def refilled(self, child: Leaf | Node) -> Root:
         """Return the root with the bit of a child that was empty, and without its sums."""
-        bit, failed, settled = _refill(self.bits, child)
-        return replace(
-            self,
-            bits=self.bits | bit,
-            failed=self.failed - failed,
-            settled=self.settled - settled,
-            version=self.version + 1,
-            retry_until=None,  # the wait begins anew when nothing is pending again
-        )
+        # the wait begins anew when nothing is pending again
+        return replace(_refilled(self, child), retry_until=None)
+
+
+Parent = TypeVar("Parent", Node, Root)
 
 
 def _in_parent(child: Leaf | Node) -> tuple[int, int]:
@@ -363,22 +331,35 @@ def _in_parent(child: Leaf | Node) -> tuple[int, int]:
     return 1 << slot_of(child.node), child.settled
 
 
-def _finished(field: int, children: Iterable[Leaf | Node]) -> tuple[int, int, int]:
-    """Return the bits of the empty ones among these children, their failed and settled items."""
-    gone = failed = settled = 0
+def _without(parent: Parent, children: Iterable[Leaf | Node]) -> Parent | None:
+    """Return a parent without the children that are empty; None when nothing changes."""
+    gone, failed, settled = 0, parent.failed, parent.settled
     for child in children:
         bit, done = _in_parent(child)
         # a child without its bit is counted already: a repetition finds it again
-        if field & bit and not (child.count if isinstance(child, Leaf) else child.bits):
+        if parent.bits & bit and not (child.count if isinstance(child, Leaf) else child.bits):
             gone, failed, settled = gone | bit, failed + child.failed, settled + done
-    return gone, failed, settled
+
+    if not gone:
+        return None
+    bits, version = parent.bits & ~gone, parent.version + 1
+    return replace(parent, bits=bits, failed=failed, settled=settled, version=version)
 
 
-def _refill(field: int, child: Leaf | Node) -> tuple[int, int, int]:
-    """Return the bit of an empty child, and its failed and settled items where they are counted."""
-    bit, done = _in_parent(child)
+def _refilled(parent: Parent, child: Leaf | Node) -> Parent:
+    """Return a parent with the bit of an empty child, and without its sums if it has them."""
+    bit, settled = _in_parent(child)
+    version = parent.version + 1
     # where the bit is set, the clear has not come: the parent does not have these sums yet
-    return (bit, 0, 0) if field & bit else (bit, child.failed, done)
+    if parent.bits & bit:
+        return replace(parent, version=version)
+    return replace(
+        parent,
+        bits=parent.bits | bit,
+        failed=parent.failed - child.failed,
+        settled=parent.settled - settled,
+        version=version,
+    )
 
 
 @dataclass(frozen=True, slots=True)
