@@ -25,7 +25,7 @@ from fairbox.tables.batch_values import (
     Root,
     StillWriting,
 )
-from fairbox.tables.calls import ConditionFailed
+from fairbox.tables.calls import ConditionFailed, Rows
 from fairbox.tables.keys import PK, SK
 from fairbox.tables.stored_messages import number
 from fairbox.tables.write_expressions import condition
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     from fairbox.model.ids import ItemId
     from fairbox.tables.batch_values import Change, Record
-    from fairbox.tables.calls import Calls
     from fairbox.tables.keys import Key
 
 _PAGE: Final = 100
@@ -57,12 +56,8 @@ class Refusal:
     actions: Sequence[tuple[str, Mapping[str, Any]]] = ()
 
 
-class BatchTable:
+class BatchTable(Rows):
     """Reads are consistent; a write is one call, whole or not at all."""
-
-    def __init__(self, calls: Calls, table: str) -> None:
-        self._calls = calls
-        self._table = table
 
     def _read(self, keys: Sequence[Key]) -> list[Any]:
         """Return the records of these keys that are there."""

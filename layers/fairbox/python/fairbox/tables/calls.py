@@ -347,6 +347,14 @@ class Calls:
         raise Throttled("batch_get_item")
 
 
+class Rows:
+    """Rows of a table, for classes that read and write those of one kind."""
+
+    def __init__(self, calls: Calls, table: str) -> None:
+        self._calls = calls
+        self._table = table
+
+
 def key_condition(pk: str, sort: str = "", **texts: str) -> dict[str, Any]:
     """Return the arguments of a query that name the items of a partition.
 

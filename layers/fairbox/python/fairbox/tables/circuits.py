@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 
 from fairbox.errors import TransactionCancelled
 from fairbox.model.topic_states import NEW, CircuitState, SubscriptionStatus
-from fairbox.tables.calls import ConditionFailed
+from fairbox.tables.calls import ConditionFailed, Rows
 from fairbox.tables.keys import SK, subscription_key
 from fairbox.tables.stored_messages import number
 from fairbox.tables.topic_changes import ANNOUNCED
@@ -113,7 +113,7 @@ def read_spent(item: Mapping[str, Any]) -> int:
         return int(item.get(SPENT, {"N": "0"})["N"])
 
 
-class CircuitRows:
+class CircuitRows(Rows):
     """Reads and changes how subscriptions stand.
 
     Args:
@@ -121,8 +121,7 @@ class CircuitRows:
     """
 
     def __init__(self, calls: Calls, table: str, changes: ChangesRow) -> None:
-        self._calls = calls
-        self._table = table
+        super().__init__(calls, table)
         self._changes = changes
 
     def read(self, topic: str, subscriptions: Iterable[str]) -> dict[str, SubscriptionStatus]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from fairbox.model.versions import check_number
-from fairbox.tables.calls import ConditionFailed
+from fairbox.tables.calls import ConditionFailed, Rows
 from fairbox.tables.keys import check_version, key_text, shard_key
 from fairbox.tables.shard_rows import ROW_VERSION, read_shard, versioned_update
 from fairbox.tables.stored_messages import KEY_BYTES, number
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from fairbox.model.messages import Shard
-    from fairbox.tables.calls import Calls
     from fairbox.tables.shard_rows import ShardRow
 
 HOLDS: Final = "ho"  # B, what visits hold back, and where they begin, packed (pushed topics)
@@ -183,12 +182,8 @@ def _pack(entry: DeferredKey) -> bytes:
     return _ENTRY.pack(entry.subscription, entry.key, first, _STATES.index(entry.state), entry.due)
 
 
-class DeferredKeyTable:
+class DeferredKeyTable(Rows):
     """Reads and changes deferred keys."""
-
-    def __init__(self, calls: Calls, table: str) -> None:
-        self._calls = calls
-        self._table = table
 
     def get(self, shard: Shard) -> tuple[ShardRow | None, DeferredKeys]:
         """Return a shard row and its deferred keys (consistent, 1 RRU for 4 KB)."""

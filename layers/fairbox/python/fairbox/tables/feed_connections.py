@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.errors import Unreadable
+from fairbox.tables.calls import Rows
 from fairbox.tables.keys import EXPIRES_AT, PK, SK, Item, Key, check_version, key
 from fairbox.tables.stored_messages import number
 from fairbox.tables.unreadable_items import reading
@@ -84,7 +85,7 @@ def _readable(items: Iterable[Item]) -> dict[str, Connection]:
     return found
 
 
-class FeedConnections:
+class FeedConnections(Rows):
     """Reads and writes the rows of connections.
 
     A connection is in one of `shards` partitions, by its id. After a change of their number the
@@ -92,8 +93,7 @@ class FeedConnections:
     """
 
     def __init__(self, calls: Calls, table: str, shards: int) -> None:
-        self._calls = calls
-        self._table = table
+        super().__init__(calls, table)
         self._shards = shards
 
     def shard(self, id_: str) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from fairbox.errors import Throttled
+from fairbox.tables.calls import Rows
 from fairbox.tables.feed_connections import LIFE_SECONDS
 from fairbox.tables.feed_topics import topic_pk
 from fairbox.tables.keys import EXPIRES_AT, PK, SK, key
@@ -18,7 +19,6 @@ from fairbox.tables.stored_messages import number
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from fairbox.tables.calls import Calls
 
 LEASE_SECONDS: Final = LIFE_SECONDS + 3600
 
@@ -28,12 +28,8 @@ def lease_sk(shard: int, connection: str | None = None) -> str:
     return f"s#{shard}" if connection is None else f"s#{shard}#{connection}"
 
 
-class FeedLeases:
+class FeedLeases(Rows):
     """Reads and writes the leases of topics."""
-
-    def __init__(self, calls: Calls, table: str) -> None:
-        self._calls = calls
-        self._table = table
 
     def audience(self, topic: str) -> dict[int, list[str] | None]:
         """Return the audience of messages published to a topic from now on (1 RRU for 4 KB).

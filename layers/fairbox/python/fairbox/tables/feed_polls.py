@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from fairbox.tables.calls import ConditionFailed
+from fairbox.tables.calls import ConditionFailed, Rows
 from fairbox.tables.keys import key
 from fairbox.tables.stored_messages import number
-
-if TYPE_CHECKING:
-    from fairbox.tables.calls import Calls
 
 # held polls (table Feeds)
 HELD: Final = "h"  # SS, each poll: until when, in s since 1970 UTC, a space, its id
@@ -17,12 +14,8 @@ HELD: Final = "h"  # SS, each poll: until when, in s since 1970 UTC, a space, it
 HELD_KEY: Final = key("polls", "held")
 
 
-class FeedPolls:
+class FeedPolls(Rows):
     """Reads and writes the row of held polls."""
-
-    def __init__(self, calls: Calls, table: str) -> None:
-        self._calls = calls
-        self._table = table
 
     def hold(self, poll: str, most: int) -> bool:
         """Count a poll as held, unless `most` are (1 WRU a KB; 3 where killed ones leave room).

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.errors import InvalidInput, UnknownFeed
 from fairbox.model.feed_types import NUMBERS, Feed
-from fairbox.tables.calls import ConditionFailed
+from fairbox.tables.calls import ConditionFailed, Rows
 from fairbox.tables.keys import CONFIG, PK, SK, Item, check_version, key
 from fairbox.tables.stored_messages import number
 from fairbox.tables.unreadable_items import reading
@@ -42,12 +42,11 @@ def of_item(name: str, item: Mapping[str, Any]) -> Feed:
         return Feed(name, kind, **{n: int(item[n]["N"]) for n in NUMBERS[kind] if n in item})
 
 
-class FeedRows:
+class FeedRows(Rows):
     """Reads and writes the rows of feeds."""
 
     def __init__(self, calls: Calls, table: str) -> None:
-        self._calls = calls
-        self._table = table
+        super().__init__(calls, table)
         self._feeds: dict[str, tuple[Feed, float]] = {}
 
     def known(self, name: str) -> Feed:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fairbox.model.clock import milliseconds
 from fairbox.model.ids import before
 from fairbox.model.swap import swap
-from fairbox.tables.calls import ConditionFailed
+from fairbox.tables.calls import ConditionFailed, Rows
 from fairbox.tables.keys import due_sk, hint_key, message_sk, walk_key
 from fairbox.tables.partiql import Statement, statement
 from fairbox.tables.stored_messages import number
@@ -167,12 +167,11 @@ class HintMove:
     passes: tuple[Segment, ...] = ()
 
 
-class HintRows:
+class HintRows(Rows):
     """Reads and changes hint rows."""
 
     def __init__(self, calls: Calls, table: str, segments: Callable[[], SegmentRows]) -> None:
-        self._calls = calls
-        self._table = table
+        super().__init__(calls, table)
         self._segments = segments
 
     def read(self, topic: str, epoch: int, group: int) -> dict[int, Hint]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from fairbox.model.ids import before
 from fairbox.model.receipts import TOKEN_BYTES
 from fairbox.model.versions import check_number
-from fairbox.tables.calls import ConditionFailed
+from fairbox.tables.calls import ConditionFailed, Rows
 from fairbox.tables.keys import check_version, key_text, shard_key
 from fairbox.tables.shard_rows import ROW_VERSION, SETTLED, read_shard, versioned_update
 from fairbox.tables.stored_messages import KEY_BYTES, number
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
     from fairbox.model.messages import MessageRef, Shard
-    from fairbox.tables.calls import Calls
     from fairbox.tables.shard_rows import ShardRow
 
 HELD: Final = "hd"  # B, the messages that consumers hold, packed (pulled topics)
@@ -474,12 +473,8 @@ class _Reader:
         return str(uuid.UUID(bytes=self._last))
 
 
-class KeyClaimTable:
+class KeyClaimTable(Rows):
     """Reads and changes claims."""
-
-    def __init__(self, calls: Calls, table: str) -> None:
-        self._calls = calls
-        self._table = table
 
     def get(self, shard: Shard) -> KeyClaims:
         """Return the claims of a shard (consistent, 1 RRU for 4 KB)."""

@@ -11,7 +11,7 @@ import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from fairbox.tables.calls import key_condition
+from fairbox.tables.calls import Rows, key_condition
 from fairbox.tables.key_claims import HELD, pack_entries, unpack_entries
 from fairbox.tables.keys import EXPIRES_AT, SK, aside_due_sk, aside_pk, aside_sk, check_version, key
 from fairbox.tables.stored_messages import number
@@ -80,7 +80,7 @@ def read_aside_due(item: Mapping[str, Any]) -> tuple[int, bytes]:
         return int(until), bytes.fromhex(digest)
 
 
-class KeysAsideTable:
+class KeysAsideTable(Rows):
     """Reads and moves waiting keys.
 
     Args:
@@ -88,8 +88,7 @@ class KeysAsideTable:
     """
 
     def __init__(self, calls: Calls, table: str, rows: KeyClaimTable) -> None:
-        self._calls = calls
-        self._table = table
+        super().__init__(calls, table)
         self._rows = rows
 
     def read(self, shard: Shard, name: bytes, keys: Sequence[bytes]) -> dict[bytes, KeyClaim]:

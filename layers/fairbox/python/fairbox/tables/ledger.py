@@ -20,14 +20,13 @@ from fairbox.errors import Unavailable, Unreadable
 from fairbox.model.ids import time_of
 from fairbox.model.messages import MessageRef
 from fairbox.model.versions import check_number
-from fairbox.tables.calls import key_condition
+from fairbox.tables.calls import Rows, key_condition
 from fairbox.tables.keys import EXPIRES_AT, PK, Item, check_version, key, key_of, key_text
 from fairbox.tables.unreadable_items import reading
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from fairbox.tables.calls import Calls
 
 DELIVERED_INDEX: Final = "DeliveredAllTopics"
 LEDGER_DAY: Final = "y"  # S, UTC day, "#", 0 to 7: hash key of DeliveredAllTopics
@@ -225,12 +224,8 @@ def read_ledger(item: Mapping[str, Any]) -> Iterator[Delivery]:
     yield from rows
 
 
-class Ledger:
+class Ledger(Rows):
     """Reads ledger rows."""
-
-    def __init__(self, calls: Calls, table: str) -> None:
-        self._calls = calls
-        self._table = table
 
     def of_topic(self, topic: str, since: int, until: int) -> Iterator[Delivery]:
         """Yield a topic's deliveries with `since` <= `at` < `until` (ms), by time, each once."""

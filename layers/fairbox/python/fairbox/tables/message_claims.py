@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fairbox.tables.calls import ConditionFailed
+from fairbox.tables.calls import ConditionFailed, Rows
 from fairbox.tables.keys import message_key
 from fairbox.tables.partiql import Answer, Statement, execute, statement
 from fairbox.tables.stored_messages import (
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from fairbox.model.receipts import Receipt
-    from fairbox.tables.calls import Calls
     from fairbox.tables.stored_messages import Claim, Saved, StoredMessage, SubscriptionState
 
 
@@ -42,12 +41,8 @@ class Claiming:
     states: Mapping[str, SubscriptionState]
 
 
-class Claims:
+class Claims(Rows):
     """Writes claims, and ends them by their tokens."""
-
-    def __init__(self, calls: Calls, table: str) -> None:
-        self._calls = calls
-        self._table = table
 
     def claim(self, claims: Sequence[Claiming], *others: Statement) -> list[int]:
         """Claim messages that are unchanged since they were read.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from fairbox.tables.calls import Rows
 from fairbox.tables.row_layouts import attribute_of, value_at
 from fairbox.tables.write_expressions import WriteExpressions
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from fairbox.tables.row_layouts import RowLayout
 
 
-class OtherOutbox:
+class OtherOutbox(Rows):
     """A table whose rows move into this outbox.
 
     Raises:
@@ -23,8 +24,7 @@ class OtherOutbox:
     """
 
     def __init__(self, calls: Calls, table: str, layout: RowLayout) -> None:
-        self._calls = calls
-        self._table = table
+        super().__init__(calls, table)
         self._layout = layout
 
         schema = calls.call("describe_table", TableName=table)["Table"]["KeySchema"]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.errors import Unreadable
 from fairbox.model.ids import before, time_of
-from fairbox.tables.calls import key_condition
+from fairbox.tables.calls import Rows, key_condition
 from fairbox.tables.keys import EXPIRES_AT, SK, due_sk, key, message_sk, segments_pk
 from fairbox.tables.partiql import execute, insertion
 from fairbox.tables.stored_messages import number
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from fairbox.model.messages import Lane, MessageRef, OpenLane, Shard
-    from fairbox.tables.calls import Calls
     from fairbox.tables.keys import Item
     from fairbox.tables.partiql import Statement
 
@@ -159,12 +158,8 @@ def read_segment(item: Mapping[str, Any]) -> Segment:
         return Segment(int(end), after, last)
 
 
-class SegmentRows:
+class SegmentRows(Rows):
     """Reads and files segments."""
-
-    def __init__(self, calls: Calls, table: str) -> None:
-        self._calls = calls
-        self._table = table
 
     def read(self, shard: Shard, checked: int) -> tuple[list[Segment], bool]:
         """Return the next segments that end behind a time (ms), and whether there are more.

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.errors import Unreadable
-from fairbox.tables.calls import ConditionFailed
+from fairbox.tables.calls import ConditionFailed, Rows
 from fairbox.tables.keys import HEAD, NEEDS, PK, SK, Item, check_version, parse_lane_pk, shard_key
 from fairbox.tables.partiql import execute, statement
 from fairbox.tables.stored_messages import number
@@ -20,7 +20,6 @@ from fairbox.tables.write_expressions import WriteExpressions
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from fairbox.tables.calls import Calls
 
 OUTSTANDING_INDEX: Final = "OutstandingAllTopics"
 
@@ -200,12 +199,8 @@ def is_shard_row(item: Mapping[str, Any]) -> bool:
     return pk.startswith("ready#") and item.get(SK) == {"S": HEAD}
 
 
-class ShardRows:
+class ShardRows(Rows):
     """Reads and changes shard rows."""
-
-    def __init__(self, calls: Calls, table: str) -> None:
-        self._calls = calls
-        self._table = table
 
     def get_many(self, shards: Sequence[tuple[str, int, int]]) -> list[ShardRow]:
         """Return the rows that are there (consistent, 100 a call)."""

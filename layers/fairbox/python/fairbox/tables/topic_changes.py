@@ -10,14 +10,13 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from fairbox.tables.calls import key_condition
+from fairbox.tables.calls import Rows, key_condition
 from fairbox.tables.keys import CONFIG, HEAD, version_key
 from fairbox.tables.stored_messages import number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from fairbox.tables.calls import Calls
 
 CONFIG_VERSION: Final = "n"  # N, counts every change of a topic or subscription (row `!`)
 ANNOUNCED: Final = "an"  # N, counts circuits that opened and pauses that changed (row `!`)
@@ -86,12 +85,8 @@ def slot_attributes(place: int) -> tuple[str, str]:
     return f"{CHANGED_TOPIC}{place}", f"{CHANGE_NUMBER}{place}"
 
 
-class ChangesRow:
+class ChangesRow(Rows):
     """Reads the row that counts changes of topics, and counts them."""
-
-    def __init__(self, calls: Calls, table: str) -> None:
-        self._calls = calls
-        self._table = table
 
     def item(self) -> Mapping[str, Any]:
         """Return the row as it is (consistent, 1 RRU); empty: there is none yet."""

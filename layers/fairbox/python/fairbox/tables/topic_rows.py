@@ -24,7 +24,7 @@ from fairbox.model.topics import (
     Topic,
 )
 from fairbox.tables.busiest_topics import BUSIEST, busiest_attributes
-from fairbox.tables.calls import key_condition
+from fairbox.tables.calls import Rows, key_condition
 from fairbox.tables.circuits import DESTINATION, STANDING, read_status, status_attributes
 from fairbox.tables.keys import (
     CONFIG,
@@ -268,7 +268,7 @@ def _topic(name: str, item: Mapping[str, Any], subscribed: _Subscribed) -> Topic
         return TopicState(topic, epochs, subscriptions, version, paused, deleting, statuses, widths)
 
 
-class TopicTable:
+class TopicTable(Rows):
     """Reads and changes topics.
 
     Every change counts one version row up in its own transaction, and names its topic there, so
@@ -276,8 +276,7 @@ class TopicTable:
     """
 
     def __init__(self, calls: Calls, table: str) -> None:
-        self._calls = calls
-        self._table = table
+        super().__init__(calls, table)
         self.changes = ChangesRow(calls, table)
 
     def load(self, name: str) -> TopicState | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from fairbox.tables.calls import ConditionFailed
+from fairbox.tables.calls import ConditionFailed, Rows
 from fairbox.tables.deferred_keys import audience_of
 from fairbox.tables.keys import walk_key
 from fairbox.tables.write_expressions import WriteExpressions
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from fairbox.model.messages import OpenLane
-    from fairbox.tables.calls import Calls
 
 # of a row for each shard of a pushed topic, beside its hint rows
 WALK_SHARED: Final = "ws"  # S, places of the walks that subscriptions share
@@ -138,12 +137,8 @@ def _parts(text: str) -> tuple[Places, str]:
     return (Places(parts[0], parts[1]), parts[2]) if len(parts) == 3 else (Places(), "")
 
 
-class WalkPositions:
+class WalkPositions(Rows):
     """Reads and moves walk positions."""
-
-    def __init__(self, calls: Calls, table: str) -> None:
-        self._calls = calls
-        self._table = table
 
     def read(self, shard: tuple[str, int, int]) -> WalkPosition:
         """Return a shard's position, eventually consistent (0.5 RRU)."""
