@@ -20,8 +20,7 @@ from fairbox.feeds.frames import POSTS, Posting
 from fairbox.feeds.pushing import Pushing
 from fairbox.feeds.ringing import Doorbell, Ringing
 from fairbox.tables.calls import Calls
-from fairbox.tables.feed_connections import Connection, FeedConnections
-from fairbox.tables.feed_leases import FeedLeases
+from fairbox.tables.feed_connections import Connection, FeedConnections, FeedLeases
 from fairbox.tables.feed_rows import FeedRows
 from fairbox.tables.feed_topics import FeedTopics
 from fairbox.testing import CostMeter, ManualClock

@@ -14,8 +14,7 @@ from fairbox.feeds.asking import Asking
 from fairbox.feeds.feed_requests import Requests
 from fairbox.feeds.tokens import check_token
 from fairbox.tables.calls import Calls
-from fairbox.tables.feed_connections import Connection, FeedConnections
-from fairbox.tables.feed_leases import FeedLeases, lease_sk
+from fairbox.tables.feed_connections import Connection, FeedConnections, FeedLeases, lease_sk
 from fairbox.tables.feed_topics import FeedTopics
 from fairbox.testing.application import FEEDS
 from websockets.exceptions import ConnectionClosed

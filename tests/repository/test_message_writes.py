@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).resolve().parents[2]
 LIBRARY: Final = ROOT / "layers" / "fairbox" / "python" / "fairbox"
 
+_ASKING: Final = {"same", "present", "conditions", "as_read", "_as_read"}
+"""Names by which a function gathers conditions in `WriteExpressions`."""
 _ALONE: Final = "no message lies under its key, and its last writer is right"
 UNCONDITIONAL: Final = {
     "message_inserts._put": (
@@ -23,8 +25,7 @@ UNCONDITIONAL: Final = {
     "dead_letters.bury_raw": "an unreadable item as it was, in lane `dead`: the same each time",
     "ledger.write": "a row of the ledger: a repetition overwrites itself",
     "batch_table._action": "items of batches, each conditional unless its change is `plain`",
-    "topic_changes.change_update": "a counter of the version row, and the latest changes",
-    "topic_rows._put_topic": "a topic's row, conditional on the row as it was read",
+    "version_row.change_update": "a counter of the version row, and the latest changes",
     "topic_rows._whole": "a subscription's row, written by administration alone",
     "keys_aside.put": "a key that leaves the shard's row, in a transaction under its version",
     "shard_rows.settle": "a flag of a shard's row, set for good",
@@ -35,8 +36,8 @@ UNCONDITIONAL: Final = {
     "repair_cursor.save_cursor": _ALONE,
     "tables.write_heartbeat": "one row, which nothing reads: only its change in the stream counts",
     "feed_connections.open": "the row of a connection, whose id API Gateway has just made",
-    "feed_leases.take": "a lease, which is only made longer",
-    "feed_polls._update": "the set of held polls: an element more or less",
+    "feed_connections.take": "a lease, which is only made longer",
+    "feed_connections._update": "the set of held polls: an element more or less",
     "feed_topics.file": "the bundle of a head, in the log: whoever files it files the same",
 }
 """Writes by module and function, each with the reason why it needs no condition."""
@@ -53,11 +54,28 @@ def unconditional(source: str, module: str) -> Iterator[str]:
 
 def _requests(function: ast.FunctionDef) -> Iterator[set[str]]:
     """Yield the names in every dict literal and call: what a request may be made of."""
+    used = {node.attr for node in ast.walk(function) if isinstance(node, ast.Attribute)}
+    used |= {node.id for node in ast.walk(function) if isinstance(node, ast.Name)}
+    # what `WriteExpressions` gathers here
+    gathered = {"UpdateExpression"} if "put" in used else set()
+    gathered |= {"ConditionExpression"} if used & _ASKING else set()
+
     for node in ast.walk(function):
         if isinstance(node, ast.Dict):
-            yield {str(k.value) for k in node.keys if isinstance(k, ast.Constant)}
+            names = {str(k.value) for k in node.keys if isinstance(k, ast.Constant)}
+            unpacked = [v for k, v in zip(node.keys, node.values, strict=True) if k is None]
         elif isinstance(node, ast.Call):
-            yield {keyword.arg for keyword in node.keywords if keyword.arg}
+            names = {keyword.arg for keyword in node.keywords if keyword.arg}
+            unpacked = [keyword.value for keyword in node.keywords if keyword.arg is None]
+        else:
+            continue
+
+        for part in unpacked:
+            if isinstance(part, ast.Attribute) and part.attr == "expressions":
+                names |= gathered
+            if isinstance(part, ast.Call) and getattr(part.func, "id", "") == "condition":
+                names.add("ConditionExpression")
+        yield names
 
 
 def _writes(names: set[str]) -> bool:

@@ -11,8 +11,7 @@ from fairbox import Feed
 from fairbox.feeds.asking import Asking
 from fairbox.feeds.feed_requests import Requests
 from fairbox.tables.calls import Calls
-from fairbox.tables.feed_connections import Connection, FeedConnections
-from fairbox.tables.feed_leases import LEASE_SECONDS
+from fairbox.tables.feed_connections import LEASE_SECONDS, Connection, FeedConnections
 from fairbox.testing import CostMeter
 from fairbox.testing.application import FEEDS, MemoryApplication
 

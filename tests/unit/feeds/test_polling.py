@@ -12,8 +12,7 @@ from fairbox.feeds.asking import Asking
 from fairbox.feeds.feed_requests import Polling
 from fairbox.feeds.tokens import make_token
 from fairbox.tables.calls import Calls
-from fairbox.tables.feed_connections import FeedConnections
-from fairbox.tables.feed_polls import FeedPolls
+from fairbox.tables.feed_connections import FeedConnections, FeedPolls
 from fairbox.testing import CostMeter
 from fairbox.testing.application import FEEDS, MemoryApplication
 

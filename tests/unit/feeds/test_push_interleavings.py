@@ -19,8 +19,7 @@ from fairbox.feeds.pushing import Pushing
 from fairbox.feeds.ringing import Doorbell, Ringing
 from fairbox.tables.calls import Calls
 from fairbox.tables.definitions import feeds_definition
-from fairbox.tables.feed_connections import Connection, FeedConnections
-from fairbox.tables.feed_leases import FeedLeases
+from fairbox.tables.feed_connections import Connection, FeedConnections, FeedLeases
 from fairbox.tables.feed_rows import FeedRows
 from fairbox.tables.feed_topics import FeedTopics, acknowledged_of
 from fairbox.testing import ManualClock, MemoryDynamoDB

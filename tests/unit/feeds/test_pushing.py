@@ -18,8 +18,7 @@ from fairbox.feeds.pushing import LATE_SECONDS, OUTAGE, OUTAGE_TRIES, Pushed, Pu
 from fairbox.feeds.ringing import DOORBELL_BYTES, Doorbell, Ringing, decode
 from fairbox.model.feed_types import MAX_BODY
 from fairbox.tables.calls import Calls
-from fairbox.tables.feed_connections import Connection, FeedConnections
-from fairbox.tables.feed_leases import LEASE_SECONDS, FeedLeases
+from fairbox.tables.feed_connections import LEASE_SECONDS, Connection, FeedConnections, FeedLeases
 from fairbox.tables.feed_rows import FeedRows
 from fairbox.tables.feed_topics import FeedTopics
 from fairbox.tables.keys import key

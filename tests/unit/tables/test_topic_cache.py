@@ -10,20 +10,22 @@ import pytest
 from fairbox import Message, Subscription, Topic, UnknownTopic
 from fairbox.model.topic_states import NEW
 from fairbox.tables import topic_cache
-from fairbox.tables.busiest_topics import MAX_BUSIEST, TROUBLED, BusiestTopics
 from fairbox.tables.keys import version_key
 from fairbox.tables.topic_cache import MAX_TOPICS, ProducerTopics
-from fairbox.tables.topic_changes import (
+from fairbox.tables.topic_rows import NEAR_ROWS
+from fairbox.tables.version_row import (
     ANNOUNCED,
     CHANGE_NUMBER,
     CHANGED_TOPIC,
     CONFIG_VERSION,
+    MAX_BUSIEST,
     SLOTS,
+    TROUBLED,
+    BusiestTopics,
     TopicChanges,
     change_update,
     read_changes,
 )
-from fairbox.tables.topic_rows import NEAR_ROWS
 from fairbox.testing.application import OUTBOX
 from fairbox.testing.units import item_size
 from hypothesis import given, settings

@@ -17,7 +17,7 @@ from fairbox.model.messages import check_topic
 from fairbox.sdk.clients import make_client
 from fairbox.settings import FEEDS_SECRET, FEEDS_TABLE
 from fairbox.tables.calls import Calls
-from fairbox.tables.feed_leases import FeedLeases
+from fairbox.tables.feed_connections import FeedLeases
 from fairbox.tables.feed_rows import FeedRows
 from fairbox.tables.feed_topics import FeedTopics
 

@@ -15,8 +15,7 @@ from fairbox.errors import (
     TransactionCancelled,
     UnknownTopic,
 )
-from fairbox.tables.other_outboxes import OtherOutbox
-from fairbox.tables.row_layouts import text_of
+from fairbox.tables.row_layouts import OtherOutbox, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from fairbox.errors import InvalidInput, UnknownFeed
 from fairbox.feeds.feed_messages import BUNDLE_BYTES, sent_bytes
 from fairbox.model.feed_types import MAX_NUMBER, MAX_TOPICS, is_number, split_topic
-from fairbox.tables.feed_leases import FeedLeases, lease_sk
+from fairbox.tables.feed_connections import FeedLeases, lease_sk
 from fairbox.tables.feed_rows import FeedRows
 from fairbox.tables.feed_topics import FeedTopics
 

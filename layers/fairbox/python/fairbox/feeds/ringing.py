@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from fairbox.dispatch.parallel import Run
-    from fairbox.tables.feed_leases import FeedLeases
+    from fairbox.tables.feed_connections import FeedLeases
     from fairbox.tables.feed_topics import Bundle
 
 DOORBELL_BYTES: Final = 64 * 1024

@@ -26,9 +26,7 @@ from fairbox.settings import (
     Settings,
 )
 from fairbox.tables.calls import Calls
-from fairbox.tables.feed_connections import FeedConnections
-from fairbox.tables.feed_leases import FeedLeases
-from fairbox.tables.feed_polls import FeedPolls
+from fairbox.tables.feed_connections import FeedConnections, FeedLeases, FeedPolls
 from fairbox.tables.feed_rows import FeedRows
 from fairbox.tables.feed_topics import FeedTopics
 

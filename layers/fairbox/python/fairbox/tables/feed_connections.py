@@ -1,4 +1,11 @@
-"""The row of a client's connection: its user, its grants, and the topics that it follows."""
+"""Clients of feeds: the rows of their connections, the leases of topics, and the held polls.
+
+A connection's row has its user, its grants, and the topics that it follows. Until the end of a
+topic's lease, clients of an audience shard may follow the topic: a message is sent to the audience
+shards that have a lease of its topic, or of a private topic to the connections with a lease. A
+lease outlives each connection for which it was taken, so no lease is taken back. The held polls
+are one set, which bounds how many there are.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +14,9 @@ import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from fairbox.errors import Unreadable
-from fairbox.tables.calls import Rows
+from fairbox.errors import Throttled, Unreadable
+from fairbox.tables.calls import ConditionFailed, Rows
+from fairbox.tables.feed_topics import topic_pk
 from fairbox.tables.keys import EXPIRES_AT, PK, SK, Item, Key, check_version, key
 from fairbox.tables.stored_messages import number
 from fairbox.tables.unreadable_items import reading
@@ -26,6 +34,12 @@ TOPICS: Final = "t"  # SS, topics that it follows; missing where there are none
 LIFE_SECONDS: Final = 2 * 3600
 """API Gateway closes a connection after two hours."""
 _KEPT_SECONDS: Final = LIFE_SECONDS + 300
+LEASE_SECONDS: Final = LIFE_SECONDS + 3600
+
+# held polls (table Feeds)
+HELD: Final = "h"  # SS, each poll: until when, in s since 1970 UTC, a space, its id
+
+HELD_KEY: Final = key("polls", "held")
 
 logger = logging.getLogger("fairbox")
 
@@ -47,6 +61,11 @@ class Connection:
 def connection_key(shard: int, id_: str) -> Key:
     """Return the key of a connection of an audience shard."""
     return key(f"c#{shard}", id_)
+
+
+def lease_sk(shard: int, connection: str | None = None) -> str:
+    """Return the sort key of a shard's lease, or of a connection's, for a private topic."""
+    return f"s#{shard}" if connection is None else f"s#{shard}#{connection}"
 
 
 def to_item(at: Key, connection: Connection, expires: int) -> Item:
@@ -160,4 +179,111 @@ class FeedConnections(Rows):
             ConditionExpression=condition,
             ExpressionAttributeNames={"#pk": PK, "#t": TOPICS},
             ExpressionAttributeValues={":t": {"SS": sorted(topics)}} | room,
+        )
+
+
+class FeedLeases(Rows):
+    """Reads and writes the leases of topics."""
+
+    def audience(self, topic: str) -> dict[int, list[str] | None]:
+        """Return the audience of messages published to a topic from now on (1 RRU for 4 KB).
+
+        Returns:
+            By audience shard, the connections, for a private topic; None: all that follow it.
+        """
+        now = self._calls.clock.now()
+        audience: dict[int, list[str] | None] = {}
+
+        leases = self._calls.partition(
+            self._table, topic_pk(topic), "begins_with(#sk, :sk)", sk="s#"
+        )
+        for item in leases:
+            if int(item[EXPIRES_AT]["N"]) <= now:
+                # DynamoDB deletes expired items late, by up to days
+                continue
+
+            _, shard, *connection = item[SK]["S"].split("#", 2)
+            if not connection:
+                audience[int(shard)] = None
+            elif (named := audience.setdefault(int(shard), [])) is not None:
+                named += connection
+
+        return audience
+
+    def take(self, leases: Mapping[str, str]) -> None:
+        """Give each topic a lease that a connection made now does not outlive.
+
+        A lease that still lasts as long is left alone: 0.5 RRU for it, and 1 WRU for each other.
+
+        Args:
+            leases: sort key of the lease by topic.
+
+        Raises:
+            Throttled: some were not written.
+        """
+        now = int(self._calls.clock.now())
+        keys = [key(topic_pk(topic), sk) for topic, sk in leases.items()]
+
+        lasting = {
+            (item[PK]["S"], item[SK]["S"])
+            # a stale read costs a write too many, and nothing else
+            for item in self._calls.batch_get(self._table, keys, consistent=False)
+            if int(item[EXPIRES_AT]["N"]) >= now + LIFE_SECONDS
+        }
+
+        expires = {EXPIRES_AT: number(now + LEASE_SECONDS)}
+
+        # without a condition: of two processes that write at once, either's lease lasts long enough
+        puts = [
+            {"PutRequest": {"Item": one | expires}}
+            for one in keys
+            if (one[PK]["S"], one[SK]["S"]) not in lasting
+        ]
+
+        if self._calls.batch_write(self._table, puts):
+            raise Throttled("leasing topics")
+
+
+class FeedPolls(Rows):
+    """Reads and writes the row of held polls."""
+
+    def hold(self, poll: str, most: int) -> bool:
+        """Count a poll as held, unless `most` are (1 WRU a KB; 3 where killed ones leave room).
+
+        Args:
+            poll: `<until> <id>`; it counts until then, even if nobody releases it.
+            most: polls that may be held.
+        """
+        room = "attribute_not_exists(#h) OR size(#h) < :most"
+        # with a bound of 0 even the first poll, which finds no row, is refused
+        for _ in range(2 if most else 0):
+            try:
+                self._update("ADD", {poll}, ConditionExpression=room, most=most)
+            except ConditionFailed as failed:
+                polls = failed.old.get(HELD, {}).get("SS", ())
+                # the holders of polls past their time were killed: nobody else releases these
+                ended = {one for one in polls if float(one.split()[0]) < self._calls.clock.now()}
+                if not ended:
+                    return False
+                self._update("DELETE", ended)
+            else:
+                return True
+
+        return False
+
+    def release(self, poll: str) -> None:
+        """Let another poll be held (1 WRU a KB)."""
+        self._update("DELETE", {poll})
+
+    def _update(self, verb: str, polls: set[str], most: int | None = None, **more: Any) -> None:
+        values: dict[str, Any] = {} if most is None else {":most": number(most)}
+        self._calls.call(
+            "update_item",
+            TableName=self._table,
+            Key=HELD_KEY,
+            UpdateExpression=f"{verb} #h :polls",
+            ExpressionAttributeNames={"#h": HELD},
+            ExpressionAttributeValues={":polls": {"SS": sorted(polls)}} | values,
+            ReturnValuesOnConditionCheckFailure="ALL_OLD",
+            **more,
         )

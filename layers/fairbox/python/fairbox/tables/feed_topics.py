@@ -251,10 +251,13 @@ class FeedTopics:
             Whether this call did; where an answer was lost, the head or the log may show that it
             did all the same.
         """
-        # each head has another last number
-        unchanged = condition("l", LAST, None if was == EMPTY else number(was.last))
-        item = to_item(topic, HEAD, head)
-        return self.calls.written("put_item", TableName=self._table, Item=item, **unchanged)
+        return self.calls.written(
+            "put_item",
+            TableName=self._table,
+            Item=to_item(topic, HEAD, head),
+            # each head has another last number
+            **condition("l", LAST, None if was == EMPTY else number(was.last)),
+        )
 
     def count_up(self, topic: str, message: str, count: int, at: int) -> int:
         """Make a message the only one of a topic, and count the number up (1 WRU a KB).

@@ -10,7 +10,6 @@ from fairbox.tables.calls import ConditionFailed
 from fairbox.tables.key_claims import KeysAside
 from fairbox.tables.keys import message_key
 from fairbox.tables.message_claims import as_read
-from fairbox.tables.message_inserts import put_new
 from fairbox.tables.partiql import execute, statement
 from fairbox.tables.stored_messages import (
     CLAIM_COUNT,
@@ -30,6 +29,7 @@ from fairbox.tables.stored_messages import (
     read_message,
     with_content,
 )
+from fairbox.tables.write_expressions import put_new
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from fairbox.tables.keys import Item
     from fairbox.tables.stored_messages import Gone, StoredMessage
     from fairbox.tables.tables import Tables
-    from fairbox.tables.write_expressions import WriteExpressions
 
 Found = Literal["absent", "claimed"]
 _OF_ITS_LIFE = (
@@ -103,8 +102,8 @@ class Edits:
 
         content[EDITS] = number(before.edits + 1)
         edited, write = with_content(item, content), as_read(before)
-        place = {"TableName": self._tables.outbox, "Item": edited}
-        put = {**place, **write.expressions, **write.bound}
+        table = self._tables.outbox
+        put = {"TableName": table, "Item": edited, **write.expressions, **write.bound}
 
         if not self._write([{"Put": put}], before.ref, version, ordered=ordered):
             return False
@@ -148,13 +147,10 @@ class Edits:
             return False
 
         moved = {n: v for n, v in item.items() if n not in _OF_ITS_LIFE} | message_key(to)
-        write = _gone(before, "moved", f"moved to {to}")
-        # `as_read` leaves `pending` out, and the copy takes it along as it was read
-        write.same("p", PENDING, item.get(PENDING))
-
+        # the copy takes `pending` along as it was read
+        gone = gone_action(self._tables.outbox, before, "moved", f"moved to {to}", item)
         put = {"Put": put_new(self._tables.outbox, moved)}
-        update = {"Update": _update(self._tables.outbox, before, write)}
-        if not self._write([put, update], ref, version, ordered=ordered):
+        if not self._write([put, {"Update": gone}], ref, version, ordered=ordered):
             return False
         # a crash before this leaves a mark, which whoever reads it deletes
         self._tables.lanes.delete([message_key(ref)])
@@ -248,19 +244,19 @@ class Edits:
             row = other
 
 
-def gone_action(table: str, before: StoredMessage, gone: Gone, reason: str) -> dict[str, Any]:
-    """Return the update that marks a message as leaving, where it is as it was read."""
-    return _update(table, before, _gone(before, gone, reason))
+def gone_action(
+    table: str, before: StoredMessage, gone: Gone, reason: str, item: Item | None = None
+) -> dict[str, Any]:
+    """Return the update that marks a message as leaving, where it is as it was read.
 
-
-def _gone(before: StoredMessage, gone: Gone, reason: str) -> WriteExpressions:
+    Its `pending` may have changed since, unless the item is given.
+    """
     write = as_read(before)
     write.put("gone", GONE, {"S": gone})
     write.put("reason", REASON, {"S": reason})
-    return write
+    if item is not None:
+        write.same("p", PENDING, item.get(PENDING))
 
-
-def _update(table: str, before: StoredMessage, write: WriteExpressions) -> dict[str, Any]:
     place = {"TableName": table, "Key": message_key(before.ref, before.lane)}
     return {**place, **write.expressions, **write.bound}
 

@@ -19,7 +19,7 @@ from fairbox.tables.keys import EXPIRES_AT, PK, cursor_key, dedup_key
 from fairbox.tables.lanes import key_pair
 from fairbox.tables.partiql import PER_CALL, execute, insertion
 from fairbox.tables.stored_messages import message_item, number
-from fairbox.tables.write_expressions import WriteExpressions, condition
+from fairbox.tables.write_expressions import WriteExpressions, put_new
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -298,11 +298,6 @@ class MessageInserts:
                 "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
             }
         }
-
-
-def put_new(table: str, item: Item) -> dict[str, Any]:
-    """Return the arguments of a put that fails on a message that lies there already."""
-    return {"TableName": table, "Item": item, **condition("pk", PK, None)}
 
 
 def _cursor_name(cursor: str) -> str:

@@ -1,4 +1,4 @@
-"""Layouts of other outboxes' rows: which of them wait, their messages, and how they leave."""
+"""Other outboxes: the layouts of their rows, which of them wait, and how they leave."""
 
 from __future__ import annotations
 
@@ -15,8 +15,13 @@ from typing import TYPE_CHECKING, Any, Final
 from fairbox.errors import InvalidInput
 from fairbox.model.ids import parse_id
 from fairbox.model.messages import Message
+from fairbox.tables.calls import Rows
+from fairbox.tables.write_expressions import WriteExpressions
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fairbox.tables.calls import Calls
     from fairbox.tables.keys import Item
 
 Value = str | int | float | bool | None
@@ -214,12 +219,88 @@ class RowLayout:
         return str(uuid.UUID(int=high | (2 << 62) | low))
 
 
+class OtherOutbox(Rows):
+    """A table whose rows move into this outbox.
+
+    Raises:
+        UnknownTable: there is no such table.
+    """
+
+    def __init__(self, calls: Calls, table: str, layout: RowLayout) -> None:
+        super().__init__(calls, table)
+        self._layout = layout
+
+        schema = calls.call("describe_table", TableName=table)["Table"]["KeySchema"]
+        parts = sorted(schema, key=lambda part: part["KeyType"])  # the hash key first
+        self._keys: list[str] = [part["AttributeName"] for part in parts]
+
+    def waiting(self, topic: str | None) -> Iterator[tuple[Item, Item]]:
+        """Yield the key of each row that waits, and its attributes from the scan: key and time.
+
+        Args:
+            topic: the topic's name in the rows; None: all rows.
+        """
+        waits = self._waits()
+        if topic is not None:
+            waits.same("t", self._layout.topic, {"S": topic})
+
+        # each once: the time may be the table's sort key
+        wanted = dict.fromkeys(filter(None, (*self._keys, self._layout.created)))
+        shown = {f"#k{n}": name for n, name in enumerate(wanted)}
+
+        pages = self._calls.pages(
+            "scan",
+            TableName=self._table,
+            ConsistentRead=True,
+            FilterExpression=waits.condition,
+            ProjectionExpression=", ".join(shown),
+            ExpressionAttributeNames=waits.names | shown,
+            **waits.bound,
+        )
+        for page in pages:
+            for row in page["Items"]:
+                yield {name: row[name] for name in self._keys}, row
+
+    def get(self, key: Item) -> Item | None:
+        """Return a row (consistent); None: it is gone."""
+        return self._calls.get(self._table, key)
+
+    def leaving(self, key: Item, now: int) -> dict[str, Any]:
+        """Return the action that makes a row leave at a time (ms), if it still waits."""
+        write = self._waits()
+        # rows may wait by lacking an attribute, and one that is gone lacks all of them
+        write.conditions.insert(0, "attribute_exists(#k)")
+        write.names["#k"] = self._keys[0]
+
+        for n, (attribute, value) in enumerate(self._layout.moved.items()):
+            write.put(f"m{n}", attribute, _attribute(_at(value, now)))
+
+        action = {"TableName": self._table, "Key": key, **write.expressions, **write.bound}
+        return {"Update" if self._layout.moved else "Delete": action}
+
+    def _waits(self) -> WriteExpressions:
+        """Return the condition that a row waits."""
+        waits = WriteExpressions()
+        for n, (attribute, value) in enumerate(self._layout.waiting.items()):
+            # some mappers, boto3's among them, write NULL where a value is missing
+            if value is None:
+                waits.names[f"#w{n}"] = attribute
+                waits.values[":null"] = {"S": "NULL"}
+                waits.conditions.append(
+                    f"(attribute_not_exists(#w{n}) OR attribute_type(#w{n}, :null))"
+                )
+            else:
+                waits.same(f"w{n}", attribute, _attribute(value))
+
+        return waits
+
+
 def text_of(key: Item) -> str:
     """Return a row's key as text."""
     return json.dumps(key, sort_keys=True, default=bytes.hex)
 
 
-def value_at(value: Value, now: int) -> Value:
+def _at(value: Value, now: int) -> Value:
     """Return a value, or the time for which it stands."""
     match value:
         case "$iso":
@@ -234,8 +315,10 @@ def value_at(value: Value, now: int) -> Value:
     return value
 
 
-def attribute_of(value: Value) -> dict[str, Any]:
+def _attribute(value: Value) -> dict[str, Any] | None:
     """Return a value as an attribute."""
+    if value is None:
+        return None
     if isinstance(value, bool):
         return {"BOOL": value}
     return {"S": value} if isinstance(value, str) else {"N": str(value)}

@@ -7,17 +7,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.errors import UnknownTopic
-from fairbox.tables.busiest_topics import read_busiest
-from fairbox.tables.topic_changes import TopicChanges, read_changes, topic_digest
 from fairbox.tables.topic_rows import PRODUCER_COPY_SECONDS
+from fairbox.tables.version_row import TopicChanges, read_busiest, read_changes, topic_digest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from fairbox.model.clock import Clock
     from fairbox.model.topic_states import TopicState
-    from fairbox.tables.busiest_topics import BusiestTopics
     from fairbox.tables.topic_rows import TopicTable
+    from fairbox.tables.version_row import BusiestTopics
 
 DISPATCHER_COPY_SECONDS: Final = 1.0
 MAX_TOPICS: Final = 5_000

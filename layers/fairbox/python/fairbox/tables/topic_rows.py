@@ -23,7 +23,6 @@ from fairbox.model.topics import (
     Subscription,
     Topic,
 )
-from fairbox.tables.busiest_topics import BUSIEST, busiest_attributes
 from fairbox.tables.calls import Rows, key_condition
 from fairbox.tables.circuits import DESTINATION, STANDING, read_status, status_attributes
 from fairbox.tables.keys import (
@@ -39,16 +38,16 @@ from fairbox.tables.keys import (
     version_key,
 )
 from fairbox.tables.stored_messages import VERSION, number
-from fairbox.tables.topic_changes import CONFIG_VERSION, ChangesRow
 from fairbox.tables.unreadable_items import NOT_OURS, reading
-from fairbox.tables.write_expressions import WriteExpressions, condition
+from fairbox.tables.version_row import BUSIEST, CONFIG_VERSION, ChangesRow, busiest_attributes
+from fairbox.tables.write_expressions import WriteExpressions, put_new
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from fairbox.model.topic_states import SubscriptionStatus
-    from fairbox.tables.busiest_topics import BusiestTopics
     from fairbox.tables.calls import Calls
+    from fairbox.tables.version_row import BusiestTopics
 
     _Subscribed = list[tuple[Subscription, SubscriptionStatus]]
 
@@ -521,8 +520,7 @@ class TopicTable(Rows):
         """Return the write of a topic's row; attributes of a newer release stay."""
         item = topic_item(state)
         if before is None:
-            absent = condition("pk", PK, None)
-            return {"Put": {"TableName": self._table, "Item": item, **absent}}
+            return {"Put": put_new(self._table, item)}
 
         update = self._whole(item, OPTIONAL_OF_TOPIC)
         update["ConditionExpression"] = "#v = :v"

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from fairbox.tables.keys import PK
+
+if TYPE_CHECKING:
+    from fairbox.tables.keys import Item
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,3 +74,8 @@ def condition(place: str, name: str, value: Any) -> dict[str, Any]:
     write = WriteExpressions()
     write.same(place, name, value)
     return write.expressions | write.bound
+
+
+def put_new(table: str, item: Item) -> dict[str, Any]:
+    """Return the arguments of a put that fails where an item lies under the key already."""
+    return {"TableName": table, "Item": item, **condition("pk", PK, None)}
