@@ -28,6 +28,7 @@ from fairbox.tables.batch_values import (
     State,
 )
 from fairbox.tables.keys import NEEDS, PK, SK, Item, Key, check_version, key_text, unknown_of
+from fairbox.tables.stored_messages import numbers, texts, whole
 from fairbox.tables.unreadable_items import NOT_OURS, reading
 
 if TYPE_CHECKING:
@@ -172,7 +173,7 @@ def _known_item(record: Record | Metadata) -> Item:
                 node_key(record.batch, record.node)
                 # as long as its highest bit: a node of few groups is a small item
                 | _packed(record.bits, record.bits.bit_length())
-                | _numbers(
+                | numbers(
                     {
                         COUNT: record.bits.bit_count(),
                         FAILED: record.failed,
@@ -190,7 +191,7 @@ def _known_item(record: Record | Metadata) -> Item:
             return (
                 request_key(record.batch, record.digest)
                 | {STATE: {"S": DONE if record.done else WRITING}}
-                | _numbers(
+                | numbers(
                     {
                         NEXT_GROUP: record.first,
                         REQUEST_COUNT: record.count,
@@ -209,20 +210,16 @@ def _item_of_items(record: FailedItems | Child) -> Item:
         return (
             child_key(record.batch, record.group, record.index)
             | {CHILD: {"S": record.child}}
-            | _numbers({EXPIRES_AT: record.expires})
+            | numbers({EXPIRES_AT: record.expires})
         )
 
     reasons = [{"L": [{"N": str(i)}, {"S": text}]} for i, text in record.reasons]
     return (
         failed_key(record.batch, record.group)
         | _packed(record.bits, record.size)
-        | _numbers({VERSION: record.version})
+        | numbers({VERSION: record.version})
         | {REASONS: {"L": reasons}}
     )
-
-
-def _numbers(values: Mapping[str, int | None]) -> Item:
-    return {name: {"N": str(value)} for name, value in values.items() if value is not None}
 
 
 def _packed(field: int, size: int) -> Item:
@@ -231,10 +228,10 @@ def _packed(field: int, size: int) -> Item:
 
 
 def _leaf_item(leaf: Leaf) -> Item:
-    item = (
+    return (
         leaf_key(leaf.batch, leaf.group)
         | _packed(leaf.pending, leaf.size)
-        | _numbers(
+        | numbers(
             {
                 COUNT: leaf.count,
                 LEAF_SIZE: leaf.size,
@@ -243,11 +240,8 @@ def _leaf_item(leaf: Leaf) -> Item:
                 HOUR: leaf.hour,
             }
         )
+        | texts({WRITER: leaf.request})
     )
-
-    if leaf.request is not None:
-        item[WRITER] = {"S": leaf.request}
-    return item
 
 
 def _root_item(root: Root) -> Item:
@@ -255,7 +249,7 @@ def _root_item(root: Root) -> Item:
         root_key(root.batch)
         | {STATE: {"S": root.state}, USER_KEY: {"S": root.user_key}}
         | _packed(root.bits, root.bits.bit_length())
-        | _numbers(
+        | numbers(
             {
                 NEXT_GROUP: root.next_group,
                 TOTAL: root.total,
@@ -272,17 +266,16 @@ def _root_item(root: Root) -> Item:
         )
     )
 
-    texts = {
-        MESSAGE: root.message,
-        PARENT_ITEM: root.parent_item,
-        ON_COMPLETE: root.callbacks.on_complete,
-        ON_SUCCESS: root.callbacks.on_success,
-        ON_CANCEL: root.callbacks.on_cancel,
-        ON_DEATH: root.callbacks.on_death,
-    }
-    for name, text in texts.items():
-        if text is not None:
-            item[name] = {"S": text}
+    item |= texts(
+        {
+            MESSAGE: root.message,
+            PARENT_ITEM: root.parent_item,
+            ON_COMPLETE: root.callbacks.on_complete,
+            ON_SUCCESS: root.callbacks.on_success,
+            ON_CANCEL: root.callbacks.on_cancel,
+            ON_DEATH: root.callbacks.on_death,
+        }
+    )
 
     # only where they are true: the stream's function asks whether the attribute is there
     if root.told:
@@ -346,7 +339,7 @@ def _read_below(
     if sk == FAILED_SK:
         return _read_failed(batch, int(ordinal), item, unknown)
     if sk.startswith(CHILD_PREFIX):
-        index, expires = int(sk.removeprefix(CHILD_PREFIX)), _optional(item, EXPIRES_AT)
+        index, expires = int(sk.removeprefix(CHILD_PREFIX)), whole(item, EXPIRES_AT)
         return Child(batch, int(ordinal), index, item[CHILD]["S"], expires, unknown)
     return None
 
@@ -355,23 +348,15 @@ def _n(item: Mapping[str, Any], name: str) -> int:
     return int(item[name]["N"])
 
 
-def _optional(item: Mapping[str, Any], name: str) -> int | None:
-    return int(item[name]["N"]) if name in item else None
-
-
 def _text(item: Mapping[str, Any], name: str) -> str | None:
     return item[name]["S"] if name in item else None
 
 
-def _bytes(item: Mapping[str, Any]) -> bytes:
+def _bits(item: Mapping[str, Any]) -> int:
     raw = item[BITS]["B"]
     if not isinstance(raw, bytes):
         raise TypeError("the bits are not binary")
-    return raw
-
-
-def _bits(item: Mapping[str, Any]) -> int:
-    return int.from_bytes(_bytes(item), "little")
+    return int.from_bytes(raw, "little")
 
 
 def _read_root(batch: str, item: Mapping[str, Any], unknown: Unknown) -> Root:
@@ -393,12 +378,12 @@ def _read_root(batch: str, item: Mapping[str, Any], unknown: Unknown) -> Root:
         message=_text(item, MESSAGE),
         parent_item=_text(item, PARENT_ITEM),
         told=NOTIFIED in item,
-        next_check=_optional(item, NEXT_CHECK),
-        cursor=_optional(item, ERASED),
-        expires=_optional(item, EXPIRES_AT),
+        next_check=whole(item, NEXT_CHECK),
+        cursor=whole(item, ERASED),
+        expires=whole(item, EXPIRES_AT),
         callbacks=Callbacks(*(_text(item, name) for name in _CALLBACKS)),
-        retry_hours=_optional(item, RETRY_HOURS) or 0,
-        retry_until=_optional(item, RETRY_UNTIL),
+        retry_hours=whole(item, RETRY_HOURS) or 0,
+        retry_until=whole(item, RETRY_UNTIL),
         death_told=DEATH_TOLD in item,
         unknown=unknown,
     )
@@ -427,7 +412,7 @@ def _read_leaf(batch: str, group: int, item: Mapping[str, Any], unknown: Unknown
         failed=_n(item, FAILED),
         version=_n(item, VERSION),
         hour=_n(item, HOUR),
-        request=item[WRITER]["S"] if WRITER in item else None,
+        request=_text(item, WRITER),
         unknown=unknown,
     )
 
@@ -435,8 +420,8 @@ def _read_leaf(batch: str, group: int, item: Mapping[str, Any], unknown: Unknown
 def _read_failed(batch: str, group: int, item: Mapping[str, Any], unknown: Unknown) -> FailedItems:
     reasons = tuple((int(r["L"][0]["N"]), r["L"][1]["S"]) for r in item[REASONS]["L"])
     # up to seven more than the group has: it only says how many bytes to write again
-    size = len(_bytes(item)) * 8
-    return FailedItems(batch, group, _bits(item), size, reasons, _n(item, VERSION), unknown)
+    field, size = _bits(item), len(item[BITS]["B"]) * 8
+    return FailedItems(batch, group, field, size, reasons, _n(item, VERSION), unknown)
 
 
 def _read_request(batch: str, sk: str, item: Mapping[str, Any], unknown: Unknown) -> Request:

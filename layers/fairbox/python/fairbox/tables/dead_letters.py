@@ -28,10 +28,12 @@ from fairbox.tables.stored_messages import (
     REDRIVEN,
     STATES,
     number,
+    numbers,
     pending_value,
     published_item,
     read_message,
     states_value,
+    whole,
 )
 from fairbox.tables.unreadable_items import NOT_OURS, reading
 
@@ -119,7 +121,7 @@ def read_dead(item: Mapping[str, Any]) -> DeadLetter:
             shard=shard,
             id=item[SK]["S"],
             reason=reason,
-            died_at=int(item[DIED_AT]["N"]) if DIED_AT in item else 0,
+            died_at=whole(item, DIED_AT) or 0,
             stored=stored,
             raw=raw,
             newer=newer,
@@ -134,9 +136,7 @@ def returning_item(letter: StoredMessage) -> Item:
     item = published_item(letter) | message_key(letter.ref)
     if letter.pending is not None:
         item[PENDING] = pending_value(letter.pending)
-    if letter.edits:
-        item[EDITS] = number(letter.edits)
-    return item | {REDRIVEN: number(letter.redriven + 1)}
+    return item | numbers({EDITS: letter.edits or None, REDRIVEN: letter.redriven + 1})
 
 
 def purged_item(letter: StoredMessage, reason: str) -> Item:
@@ -263,15 +263,14 @@ def _dead_item(stored: StoredMessage) -> Item:
     item = published_item(stored) | message_key(stored.ref, "dead")
     if stored.states:
         item[STATES] = states_value(stored.states)
-    if stored.ref.due is not None:
-        item[DUE] = number(stored.ref.due)
-    if stored.redriven:
-        item[REDRIVEN] = number(stored.redriven)
-    if stored.edits:
-        item[EDITS] = number(stored.edits)
-
-    item[REASON] = {"S": reason_of(stored)}
-    return item
+    item |= numbers(
+        {
+            DUE: stored.ref.due,
+            REDRIVEN: stored.redriven or None,
+            EDITS: stored.edits or None,
+        }
+    )
+    return item | {REASON: {"S": reason_of(stored)}}
 
 
 def reason_of(stored: StoredMessage) -> str:

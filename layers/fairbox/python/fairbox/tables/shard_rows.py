@@ -13,7 +13,7 @@ from fairbox.errors import Unreadable
 from fairbox.tables.calls import ConditionFailed, Rows
 from fairbox.tables.keys import HEAD, NEEDS, PK, SK, Item, check_version, parse_lane_pk, shard_key
 from fairbox.tables.partiql import execute, statement
-from fairbox.tables.stored_messages import number
+from fairbox.tables.stored_messages import number, numbers, texts, whole
 from fairbox.tables.unreadable_items import reading
 from fairbox.tables.write_expressions import WriteExpressions
 
@@ -129,27 +129,21 @@ def bucket(topic: str, epoch: int, shard: int) -> str:
 
 def shard_item(row: ShardRow) -> Item:
     """Return the item of a shard row; it is in the index only while it has a next check."""
+    counts = {
+        READY_COUNT: row.ready,
+        LATER_COUNT: row.later,
+        READY_DEATHS: row.ready_deaths,
+        LATER_DEATHS: row.later_deaths,
+        PURGED_DEAD: row.purged_dead,
+        BACKOFF: row.backoff,
+    }
+    sequences = {READY_SEQUENCE: row.ready_sequence, LATER_SEQUENCE: row.later_sequence}
+
     item: Item = shard_key(row.topic, row.epoch, row.shard)
-    for name, value in (
-        (READY_COUNT, row.ready),
-        (LATER_COUNT, row.later),
-        (READY_DEATHS, row.ready_deaths),
-        (LATER_DEATHS, row.later_deaths),
-        (PURGED_DEAD, row.purged_dead),
-        (BACKOFF, row.backoff),
-    ):
-        if value:
-            item[name] = number(value)
-
-    for name, text in (
-        (READY_SEQUENCE, row.ready_sequence),
-        (LATER_SEQUENCE, row.later_sequence),
-    ):
-        if text:
-            item[name] = {"S": text}
-
-    if row.recount is not None:
-        item[RECOUNT] = number(row.recount)
+    # zeroes and empty texts are not written
+    item |= numbers({name: value or None for name, value in counts.items()})
+    item |= texts({name: text or None for name, text in sequences.items()})
+    item |= numbers({RECOUNT: row.recount})
     if row.settled:
         item[SETTLED] = {"BOOL": True}
 
@@ -173,7 +167,7 @@ def read_shard(item: Mapping[str, Any]) -> ShardRow:
         _, topic, epoch, shard = parse_lane_pk(item[PK]["S"])
 
         def count(name: str) -> int:
-            return int(item[name]["N"]) if name in item else 0
+            return whole(item, name) or 0
 
         return ShardRow(
             topic,
@@ -185,10 +179,10 @@ def read_shard(item: Mapping[str, Any]) -> ShardRow:
             later_deaths=count(LATER_DEATHS),
             ready_sequence=item.get(READY_SEQUENCE, {"S": ""})["S"],
             later_sequence=item.get(LATER_SEQUENCE, {"S": ""})["S"],
-            next_check=count(LOOK_AT) if LOOK_AT in item else None,
+            next_check=whole(item, LOOK_AT),
             backoff=count(BACKOFF),
             purged_dead=count(PURGED_DEAD),
-            recount=count(RECOUNT) if RECOUNT in item else None,
+            recount=whole(item, RECOUNT),
             settled=item.get(SETTLED) == {"BOOL": True},
         )
 

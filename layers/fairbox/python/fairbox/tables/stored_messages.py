@@ -239,6 +239,21 @@ def number(value: float) -> dict[str, str]:
     return {"N": str(value)}
 
 
+def numbers(values: Mapping[str, float | None]) -> Item:
+    """Return number attributes by name; None: the item does not have the attribute."""
+    return {name: number(value) for name, value in values.items() if value is not None}
+
+
+def texts(values: Mapping[str, str | None]) -> Item:
+    """Return text attributes by name; None: the item does not have the attribute."""
+    return {name: {"S": value} for name, value in values.items() if value is not None}
+
+
+def whole(item: Mapping[str, Any], name: str) -> int | None:
+    """Return the whole number that an attribute holds; None: the item does not have it."""
+    return int(item[name]["N"]) if name in item else None
+
+
 def _s(item: Mapping[str, Any], name: str) -> str | None:
     value = item.get(name)
     return None if value is None else cast("str", value["S"])
@@ -264,15 +279,14 @@ def message_item(
         SIZE: number(len(message.body)),
         CONTENT_TYPE: {"S": message.content_type},
     }
-
-    for name, value in (
-        (PARTITION_KEY, message.partition_key),
-        (DEDUP_KEY, message.dedup_key),
-        (FAIRNESS_KEY, message.fairness_key),
-        (BATCH_ITEM, message.batch_item),
-    ):
-        if value is not None:
-            item[name] = {"S": value}
+    item |= texts(
+        {
+            PARTITION_KEY: message.partition_key,
+            DEDUP_KEY: message.dedup_key,
+            FAIRNESS_KEY: message.fairness_key,
+            BATCH_ITEM: message.batch_item,
+        }
+    )
 
     if message.direct:
         item[DIRECT] = {"BOOL": True}

@@ -37,7 +37,7 @@ from fairbox.tables.keys import (
     topics_behind,
     version_key,
 )
-from fairbox.tables.stored_messages import VERSION, number
+from fairbox.tables.stored_messages import VERSION, number, numbers, whole
 from fairbox.tables.unreadable_items import NOT_OURS, reading
 from fairbox.tables.version_row import BUSIEST, CONFIG_VERSION, ChangesRow, busiest_attributes
 from fairbox.tables.write_expressions import WriteExpressions, put_new
@@ -106,27 +106,22 @@ _ONLY_PULLED: Final = "message_retention is for pulled topics: "
 
 def topic_item(state: TopicState) -> Item:
     """Return the topic row."""
-    topic = state.topic
+    topic, retry = state.topic, state.topic.retry
     item: Item = topic_key(topic.name) | {
         VERSION: number(state.version),
         ORDERING: {"S": topic.ordering},
         EPOCHS: epochs_value(state.epochs),
-        RETRY: {
-            "L": [
-                number(topic.retry.max_attempts),
-                number(topic.retry.base),
-                number(topic.retry.cap),
-            ]
-        },
+        RETRY: {"L": [number(n) for n in (retry.max_attempts, retry.base, retry.cap)]},
         RETENTION: number(topic.retention),
     }
 
-    numbers = {
-        DEDUP_WINDOW: topic.dedup_window,
-        MESSAGE_RETENTION: topic.message_retention,
-        MAX_OUTSTANDING: topic.max_outstanding,
-    }
-    item |= {name: number(n) for name, n in numbers.items() if n is not None}
+    item |= numbers(
+        {
+            DEDUP_WINDOW: topic.dedup_window,
+            MESSAGE_RETENTION: topic.message_retention,
+            MAX_OUTSTANDING: topic.max_outstanding,
+        }
+    )
 
     if topic.partition is not None:
         part = topic.partition
@@ -163,22 +158,18 @@ def epochs_value(epochs: Iterable[Epoch]) -> dict[str, Any]:
 
 def subscription_item(subscription: Subscription) -> Item:
     """Return the subscription row."""
-    item: Item = subscription_key(subscription.topic, subscription.name) | {
-        DESTINATION: {"S": subscription.destination},
-        TIMEOUT: number(subscription.timeout),
-        SINCE: number(subscription.since),
-    }
-
-    if subscription.max_attempts is not None:
-        item[MAX_ATTEMPTS] = number(subscription.max_attempts)
-    if subscription.max_in_flight is not None:
-        item[MAX_IN_FLIGHT] = number(subscription.max_in_flight)
-    if subscription.rate is not None:
-        item[RATE] = number(subscription.rate)
-    if subscription.weight is not None:
-        item[WEIGHT] = number(subscription.weight)
-
-    return item
+    item: Item = subscription_key(subscription.topic, subscription.name)
+    item[DESTINATION] = {"S": subscription.destination}
+    return item | numbers(
+        {
+            TIMEOUT: subscription.timeout,
+            SINCE: subscription.since,
+            MAX_ATTEMPTS: subscription.max_attempts,
+            MAX_IN_FLIGHT: subscription.max_in_flight,
+            RATE: subscription.rate,
+            WEIGHT: subscription.weight,
+        }
+    )
 
 
 def read_topics(items: Iterable[Mapping[str, Any]]) -> list[TopicState]:
@@ -203,15 +194,14 @@ def read_topics(items: Iterable[Mapping[str, Any]]) -> list[TopicState]:
 
 
 def _subscription(item: Mapping[str, Any], topic: str, name: str) -> Subscription:
-    attempts, in_flight, rate, weight = (item.get(name) for name in OPTIONAL_OF_SUBSCRIPTION)
-
+    rate, weight = item.get(RATE), item.get(WEIGHT)
     return Subscription(
         topic,
         name,
         item[DESTINATION]["S"],
-        max_attempts=None if attempts is None else int(attempts["N"]),
+        max_attempts=whole(item, MAX_ATTEMPTS),
         timeout=float(item[TIMEOUT]["N"]),
-        max_in_flight=None if in_flight is None else int(in_flight["N"]),
+        max_in_flight=whole(item, MAX_IN_FLIGHT),
         rate=None if rate is None else float(rate["N"]),
         weight=None if weight is None else float(weight["N"]),
         since=int(item[SINCE]["N"]),
@@ -234,16 +224,12 @@ def _topic(name: str, item: Mapping[str, Any], subscribed: _Subscribed) -> Topic
     with reading(item, *NOT_OURS):
         epochs = read_epochs(item[EPOCHS])
         attempts, base, cap = (n["N"] for n in item[RETRY]["L"])
-        window = item.get(DEDUP_WINDOW)
-        kept = item.get(MESSAGE_RETENTION)
-        most = item.get(MAX_OUTSTANDING)
-
         topic = Topic(
             name,
             shards=epochs[-1].shards,
             ordering=cast("Ordering", item[ORDERING]["S"]),
             retry=RetryPolicy(max_attempts=int(attempts), base=float(base), cap=float(cap)),
-            dedup_window=None if window is None else int(window["N"]),
+            dedup_window=whole(item, DEDUP_WINDOW),
             retention=int(item[RETENTION]["N"]),
             partition=_partition(item),
             on_dead="block" if ON_DEAD in item else "skip",
@@ -253,14 +239,14 @@ def _topic(name: str, item: Mapping[str, Any], subscribed: _Subscribed) -> Topic
                 tenant: float(weight["N"])
                 for tenant, weight in item.get(TENANT_WEIGHTS, {"M": {}})["M"].items()
             },
-            message_retention=None if kept is None else int(kept["N"]),
-            max_outstanding=None if most is None else int(most["N"]),
+            message_retention=whole(item, MESSAGE_RETENTION),
+            max_outstanding=whole(item, MAX_OUTSTANDING),
         )
 
         paused = item.get(PAUSED, {"BOOL": False})["BOOL"] is True
         version = int(item[VERSION]["N"])
         widths = read_epochs(item.get(WIDTHS, {"L": []}))
-        deleting = int(item[DELETING]["N"]) if DELETING in item else None
+        deleting = whole(item, DELETING)
         subscriptions = tuple(one for one, _ in subscribed)
         statuses = {one.name: status for one, status in subscribed}
 
