@@ -192,11 +192,7 @@ def _known_item(record: Record | Metadata) -> Item:
                 request_key(record.batch, record.digest)
                 | {STATE: {"S": DONE if record.done else WRITING}}
                 | numbers(
-                    {
-                        NEXT_GROUP: record.first,
-                        REQUEST_COUNT: record.count,
-                        LEAF_SIZE: record.size,
-                    }
+                    {NEXT_GROUP: record.first, REQUEST_COUNT: record.count, LEAF_SIZE: record.size}
                 )
             )
         case Metadata():

@@ -325,10 +325,7 @@ class Calls:
         request: dict[str, Any] = {"ConsistentRead": consistent}
         if only:
             names = {f"#{name}": name for name in only}
-            request |= {
-                "ProjectionExpression": ", ".join(names),
-                "ExpressionAttributeNames": names,
-            }
+            request |= {"ProjectionExpression": ", ".join(names), "ExpressionAttributeNames": names}
 
         waiting = list(keys)
         for _ in self.tries():

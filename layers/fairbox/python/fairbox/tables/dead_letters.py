@@ -146,10 +146,7 @@ def purged_item(letter: StoredMessage, reason: str) -> Item:
     """
     message = letter.message.with_content(body=b"", headers={})
     emptied = replace(letter, unknown=(), message=message)
-    return returning_item(emptied) | {
-        GONE: {"S": "purged"},
-        REASON: {"S": reason},
-    }
+    return returning_item(emptied) | {GONE: {"S": "purged"}, REASON: {"S": reason}}
 
 
 class DeadLane:
@@ -264,11 +261,7 @@ def _dead_item(stored: StoredMessage) -> Item:
     if stored.states:
         item[STATES] = states_value(stored.states)
     item |= numbers(
-        {
-            DUE: stored.ref.due,
-            REDRIVEN: stored.redriven or None,
-            EDITS: stored.edits or None,
-        }
+        {DUE: stored.ref.due, REDRIVEN: stored.redriven or None, EDITS: stored.edits or None}
     )
     return item | {REASON: {"S": reason_of(stored)}}
 

@@ -169,11 +169,7 @@ def _read(version: int, packed: bytes) -> DeferredKeys:
     )
 
     return DeferredKeys(
-        version,
-        entries,
-        "" if start == _NOWHERE else str(uuid.UUID(bytes=start)),
-        since,
-        audience,
+        version, entries, "" if start == _NOWHERE else str(uuid.UUID(bytes=start)), since, audience
     )
 
 

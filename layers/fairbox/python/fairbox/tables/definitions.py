@@ -19,10 +19,7 @@ def table_definitions(*, outbox: str, deliveries: str) -> list[dict[str, Any]]:
                 OUTSTANDING_INDEX,
                 BUCKET,
                 LOOK_AT,
-                {
-                    "ProjectionType": "INCLUDE",
-                    "NonKeyAttributes": list(PROJECTED_COUNTS),
-                },
+                {"ProjectionType": "INCLUDE", "NonKeyAttributes": list(PROJECTED_COUNTS)},
             ),
             {BUCKET: "S", LOOK_AT: "N"},
         )
@@ -70,11 +67,7 @@ def _keys(hash_key: str, range_key: str) -> list[dict[str, str]]:
 
 
 def _index(name: str, hash_key: str, range_key: str, projection: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "IndexName": name,
-        "KeySchema": _keys(hash_key, range_key),
-        "Projection": projection,
-    }
+    return {"IndexName": name, "KeySchema": _keys(hash_key, range_key), "Projection": projection}
 
 
 def _table(name: str, index: dict[str, Any] | None, extra: dict[str, str]) -> dict[str, Any]:

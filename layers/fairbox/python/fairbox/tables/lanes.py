@@ -5,13 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from fairbox.errors import (
-    ItemTooLarge,
-    NewerVersion,
-    TransactionCancelled,
-    Unavailable,
-    Unreadable,
-)
+from fairbox.errors import ItemTooLarge, NewerVersion, TransactionCancelled, Unavailable, Unreadable
 from fairbox.model.ids import before
 from fairbox.tables import message_states
 from fairbox.tables.calls import ConditionFailed, key_condition
@@ -149,11 +143,7 @@ class Lanes:
                 UpdateExpression="SET #g = :g, #r = :r",
                 # an update makes a missing item, and nothing but a message has a size
                 ConditionExpression="attribute_exists(#z) AND attribute_not_exists(#g)",
-                ExpressionAttributeNames={
-                    "#g": GONE,
-                    "#r": REASON,
-                    "#z": SIZE,
-                },
+                ExpressionAttributeNames={"#g": GONE, "#r": REASON, "#z": SIZE},
                 ExpressionAttributeValues={":g": {"S": gone}, ":r": {"S": reason}},
                 ReturnValues="ALL_OLD",
                 ReturnValuesOnConditionCheckFailure="ALL_OLD",

@@ -233,9 +233,7 @@ class Ledger(Rows):
             return iter(())
         # a topic's deliveries lie in its own rows, and, when they were few, in shared ones
         rows = heapq.merge(
-            self._rows(topic, since, until),
-            self._rows(SHARED, since, until),
-            key=_time,
+            self._rows(topic, since, until), self._rows(SHARED, since, until), key=_time
         )
         return _ordered((row for row in rows), since, until, topic)
 
@@ -323,10 +321,7 @@ class Ledger(Rows):
             TableName=self._table,
             IndexName=DELIVERED_INDEX,
             KeyConditionExpression="#y = :y AND #w BETWEEN :low AND :high",
-            ExpressionAttributeNames={
-                "#y": LEDGER_DAY,
-                "#w": LEDGER_TIME,
-            },
+            ExpressionAttributeNames={"#y": LEDGER_DAY, "#w": LEDGER_TIME},
             ExpressionAttributeValues={
                 ":y": {"S": name},
                 ":low": {"N": str(since)},

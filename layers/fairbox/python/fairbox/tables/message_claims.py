@@ -110,11 +110,7 @@ class Claims(Rows):
         return self._end(receipts, statements, lambda _: True)
 
     def _guarded(
-        self,
-        receipt: Receipt,
-        verb: str,
-        clauses: str = "",
-        values: Sequence[dict[str, Any]] = (),
+        self, receipt: Receipt, verb: str, clauses: str = "", values: Sequence[dict[str, Any]] = ()
     ) -> Statement:
         return statement(
             verb,
@@ -195,10 +191,7 @@ def _end_of(item: dict[str, Any]) -> int:
 
 
 def _claim_values(claim: Claim) -> dict[str, Any]:
-    values: dict[str, Any] = {
-        CLAIM_COUNT: number(claim.count),
-        CLAIM_UNTIL: number(claim.until),
-    }
+    values: dict[str, Any] = {CLAIM_COUNT: number(claim.count), CLAIM_UNTIL: number(claim.until)}
     if claim.token:
         values[HOLDER] = {"B": claim.token}
     if claim.consumer:

@@ -40,14 +40,7 @@ if TYPE_CHECKING:
     from fairbox.tables.tables import Tables
 
 Found = Literal["absent", "claimed"]
-_OF_ITS_LIFE = (
-    HOLDER,
-    CLAIM_UNTIL,
-    CLAIM_COUNT,
-    CONSUMER,
-    REDRIVEN,
-    MOVED,
-)
+_OF_ITS_LIFE = (HOLDER, CLAIM_UNTIL, CLAIM_COUNT, CONSUMER, REDRIVEN, MOVED)
 _CAS_TRIES = 8
 
 
@@ -181,12 +174,7 @@ class Edits:
         return mark == ({"S": "cancelled"}, {"S": reason})
 
     def _write(
-        self,
-        actions: list[dict[str, Any]],
-        ref: MessageRef,
-        version: int,
-        *,
-        ordered: bool = False,
+        self, actions: list[dict[str, Any]], ref: MessageRef, version: int, *, ordered: bool = False
     ) -> bool:
         """Write one action or several, on ordered topics only while the shard holds the same."""
         if ordered:

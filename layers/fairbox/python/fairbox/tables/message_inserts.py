@@ -273,10 +273,7 @@ class MessageInserts:
             "Put": {
                 "TableName": self._deliveries,
                 "Item": dedup_key(new.message.topic, digest)
-                | {
-                    DEDUP_REF: {"S": str(new.ref)},
-                    EXPIRES_AT: number(now + (new.window or 0)),
-                },
+                | {DEDUP_REF: {"S": str(new.ref)}, EXPIRES_AT: number(now + (new.window or 0))},
                 # DynamoDB deletes expired rows late: one whose window is over does not count
                 "ConditionExpression": "attribute_not_exists(#pk) OR #x <= :now",
                 "ExpressionAttributeNames": {"#pk": PK, "#x": EXPIRES_AT},

@@ -104,11 +104,7 @@ class RowLayout:
         return cls(
             waiting={"DeliveryTime": None},
             # as Brighter marks what it has sent
-            moved={
-                "DeliveryTime": "$ticks",
-                "DeliveredAt": "$iso",
-                "OutstandingCreatedTime": None,
-            },
+            moved={"DeliveryTime": "$ticks", "DeliveredAt": "$iso", "OutstandingCreatedTime": None},
             body="Body",
             topic="Topic",
             id="MessageId",

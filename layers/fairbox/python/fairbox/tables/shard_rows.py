@@ -46,13 +46,7 @@ NEVER_MS: Final = 253_402_300_799_000
 BUCKETS: Final = tuple("01234567")
 """A hash key takes 1,000 WRU/s: 10,000 shards that are counted each 20 s write twice as many."""
 # what writers of a row other than the one at work change
-_WATCHED: Final = (
-    READY_SEQUENCE,
-    LATER_SEQUENCE,
-    LOOK_AT,
-    PURGED_DEAD,
-    RECOUNT,
-)
+_WATCHED: Final = (READY_SEQUENCE, LATER_SEQUENCE, LOOK_AT, PURGED_DEAD, RECOUNT)
 _FIRST_BACKOFF_SECONDS: Final = 60
 MAX_BACKOFF_SECONDS: Final = 600
 

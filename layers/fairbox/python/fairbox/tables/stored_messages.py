@@ -73,15 +73,7 @@ MAX_HISTORY: Final = 10
 WRITTEN: Final = 1
 """The version that a message asks of its reader; raised one minor release after readers know it."""
 _FIRST_VERSION: Final = {"N": "1"}
-_CONTENT: Final = (
-    BODY,
-    CODING,
-    OFFLOADED,
-    SIZE,
-    CONTENT_TYPE,
-    HEADERS,
-    EDITS,
-)
+_CONTENT: Final = (BODY, CODING, OFFLOADED, SIZE, CONTENT_TYPE, HEADERS, EDITS)
 _KNOWN: Final = frozenset(
     {
         PK, SK, VERSION, BODY, CODING, OFFLOADED, SIZE,
@@ -437,10 +429,7 @@ def _claim(item: Mapping[str, Any]) -> Claim | None:
     token = bytes(token)
 
     return Claim(
-        int(item[CLAIM_COUNT]["N"]),
-        int(item[CLAIM_UNTIL]["N"]),
-        token,
-        _consumer(item, token),
+        int(item[CLAIM_COUNT]["N"]), int(item[CLAIM_UNTIL]["N"]), token, _consumer(item, token)
     )
 
 
@@ -518,14 +507,7 @@ def stored_item(stored: StoredMessage, original: Mapping[str, Any]) -> Item:
     """Return the original item with the state of `stored` in it, under `stored`'s own key."""
     item = dict(original) | message_key(stored.ref, stored.lane)
     # state without a value must not stay from the original
-    for name in (
-        PENDING,
-        STATES,
-        GONE,
-        REASON,
-        REDRIVEN,
-        SKIPPED,
-    ):
+    for name in (PENDING, STATES, GONE, REASON, REDRIVEN, SKIPPED):
         item.pop(name, None)
 
     if stored.pending is not None:

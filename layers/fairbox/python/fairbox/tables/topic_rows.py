@@ -6,12 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from fairbox.errors import (
-    TopicConflict,
-    UnknownSubscription,
-    UnknownTopic,
-    Unreadable,
-)
+from fairbox.errors import TopicConflict, UnknownSubscription, UnknownTopic, Unreadable
 from fairbox.model.clock import milliseconds
 from fairbox.model.epochs import Epoch
 from fairbox.model.topic_states import TopicState
@@ -73,12 +68,7 @@ SINCE: Final = "si"  # N, ms, when a subscription was added
 MAX_IN_FLIGHT: Final = "mf"  # N, of a subscription row
 RATE: Final = "ra"  # N, messages a second, of a subscription row
 
-OPTIONAL_OF_SUBSCRIPTION: Final = (
-    MAX_ATTEMPTS,
-    MAX_IN_FLIGHT,
-    RATE,
-    WEIGHT,
-)
+OPTIONAL_OF_SUBSCRIPTION: Final = (MAX_ATTEMPTS, MAX_IN_FLIGHT, RATE, WEIGHT)
 """Attributes that a subscription row has only where its subscription sets them."""
 OPTIONAL_OF_TOPIC: Final = (
     DEDUP_WINDOW,
@@ -533,11 +523,7 @@ class TopicTable(Rows):
                     "attribute_exists(#pk) AND attribute_not_exists(#dl)"
                     " AND attribute_not_exists(#mr)"
                 ),
-                "ExpressionAttributeNames": {
-                    "#pk": PK,
-                    "#dl": DELETING,
-                    "#mr": MESSAGE_RETENTION,
-                },
+                "ExpressionAttributeNames": {"#pk": PK, "#dl": DELETING, "#mr": MESSAGE_RETENTION},
             }
         }
 

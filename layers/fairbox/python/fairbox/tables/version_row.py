@@ -155,10 +155,7 @@ def ranked(
 def busiest_attributes(busiest: BusiestTopics) -> Item:
     """Return the list as attributes; a set that is empty cannot be written and is left out."""
     named = {BUSIEST: {"SS": sorted(busiest.names)}} if busiest.names else {}
-    return named | {
-        RANKED_HOUR: number(busiest.hour),
-        RANKED_VERSION: number(busiest.version),
-    }
+    return named | {RANKED_HOUR: number(busiest.hour), RANKED_VERSION: number(busiest.version)}
 
 
 def read_busiest(item: Mapping[str, Any]) -> BusiestTopics:
