@@ -171,11 +171,18 @@ class Calls:
 
     def written(self, operation: str, **arguments: Any) -> bool:
         """Make one call as `call` does; return whether its condition held."""
+        return self.refused(operation, **arguments) is None
+
+    def refused(self, operation: str, **arguments: Any) -> dict[str, Any] | None:
+        """Make one call as `call` does; return the item that refused it, None: it is carried out.
+
+        The item is empty where there is none.
+        """
         try:
             self.call(operation, **arguments)
-        except ConditionFailed:
-            return False
-        return True
+        except ConditionFailed as failed:
+            return failed.old
+        return None
 
     def get(
         self, table: str, key: Mapping[str, Any], *, consistent: bool = True

@@ -189,19 +189,15 @@ class CircuitRows(Rows):
         write.present("d", DESTINATION)
         write.same("s", SPENT, number(before) if before else None, "was")
 
-        try:
-            self._calls.call(
-                "update_item",
-                TableName=self._table,
-                Key=subscription_key(topic, name),
-                **write.expressions,
-                **write.bound,
-                ReturnValuesOnConditionCheckFailure="ALL_OLD",
-            )
-        except ConditionFailed as failed:
-            return read_spent(failed.old)
-
-        return None
+        old = self._calls.refused(
+            "update_item",
+            TableName=self._table,
+            Key=subscription_key(topic, name),
+            **write.expressions,
+            **write.bound,
+            ReturnValuesOnConditionCheckFailure="ALL_OLD",
+        )
+        return None if old is None else read_spent(old)
 
     def _update(
         self, topic: str, name: str, after: SubscriptionStatus, before: SubscriptionStatus

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from fairbox.model.versions import check_number
-from fairbox.tables.calls import ConditionFailed, Rows
+from fairbox.tables.calls import Rows
 from fairbox.tables.keys import check_version, key_text, shard_key
 from fairbox.tables.shard_rows import ROW_VERSION, read_shard, versioned_update
 from fairbox.tables.stored_messages import KEY_BYTES, number
@@ -192,13 +192,10 @@ class DeferredKeyTable(Rows):
         Returns:
             None when it was written; the keys there, when others were faster.
         """
-        try:
-            self._calls.call("update_item", **self.action(shard, deferred, version))
-        except ConditionFailed as failed:
-            there = read_deferred(failed.old)
-            # ours, when the answer to an earlier try was lost
-            return None if there == replace(deferred, version=version + 1) else there
-        return None
+        old = self._calls.refused("update_item", **self.action(shard, deferred, version))
+        there = None if old is None else read_deferred(old)
+        # ours, when the answer to an earlier try was lost
+        return None if there == replace(deferred, version=version + 1) else there
 
     def action(self, shard: Shard, deferred: DeferredKeys, version: int) -> dict[str, Any]:
         """Return the update that `write` makes."""

@@ -299,19 +299,15 @@ class FeedTopics:
 
     def acknowledge(self, topic: str, upto: int) -> int:
         """Acknowledge up to a number (1 WRU); return up to where is acknowledged then."""
-        try:
-            self.calls.call(
-                "update_item",
-                TableName=self._table,
-                Key=key(topic_pk(topic), ACKNOWLEDGED),
-                UpdateExpression="SET #n = :n",
-                # acknowledgements may come out of order: the number never goes back
-                ConditionExpression="attribute_not_exists(#n) OR #n < :n",
-                ExpressionAttributeNames={"#n": NUMBER},
-                ExpressionAttributeValues={":n": number(upto)},
-                ReturnValuesOnConditionCheckFailure="ALL_OLD",
-            )
-        except ConditionFailed as failed:
-            return acknowledged_of(failed.old)
-
-        return upto
+        old = self.calls.refused(
+            "update_item",
+            TableName=self._table,
+            Key=key(topic_pk(topic), ACKNOWLEDGED),
+            UpdateExpression="SET #n = :n",
+            # acknowledgements may come out of order: the number never goes back
+            ConditionExpression="attribute_not_exists(#n) OR #n < :n",
+            ExpressionAttributeNames={"#n": NUMBER},
+            ExpressionAttributeValues={":n": number(upto)},
+            ReturnValuesOnConditionCheckFailure="ALL_OLD",
+        )
+        return upto if old is None else acknowledged_of(old)

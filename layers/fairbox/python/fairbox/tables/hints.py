@@ -16,7 +16,7 @@ from fairbox.model.ids import before
 from fairbox.model.swap import swap
 from fairbox.tables.calls import ConditionFailed, Rows
 from fairbox.tables.keys import due_sk, hint_key, message_sk, walk_key
-from fairbox.tables.partiql import Statement, statement
+from fairbox.tables.partiql import Statement, same, statement
 from fairbox.tables.stored_messages import number
 from fairbox.tables.write_expressions import WriteExpressions
 
@@ -198,27 +198,23 @@ class HintRows(Rows):
             write.same(place, name, old.get(name), f"old_{place}")
             write.put(place, name, new.get(name))
 
-        try:
-            self._calls.call(
-                "update_item",
-                TableName=self._table,
-                Key=hint_key(move.shard[0], epoch, group_of(shard)),
-                **write.expressions,
-                **write.bound,
-                ReturnValuesOnConditionCheckFailure="ALL_OLD",
-            )
-        except ConditionFailed as failed:
-            there = read_hint(failed.old, shard)
-            # ours, when the answer to an earlier try was lost
-            return None if there == move.after else there
-
-        return None
+        item = self._calls.refused(
+            "update_item",
+            TableName=self._table,
+            Key=hint_key(move.shard[0], epoch, group_of(shard)),
+            **write.expressions,
+            **write.bound,
+            ReturnValuesOnConditionCheckFailure="ALL_OLD",
+        )
+        there = None if item is None else read_hint(item, shard)
+        # ours, when the answer to an earlier try was lost
+        return None if there == move.after else there
 
     def statements(self, move: HintMove) -> list[Statement]:
         """Return the same move as statements, for a row that is there."""
         topic, epoch, shard = move.shard
         old, new = hint_values(move.before, shard), hint_values(move.after, shard)
-        watched = hint_names(shard)
+        wheres, parameters = same({name: old.get(name) for name in hint_names(shard)})
         # unlike an update, a statement makes no missing row
         moved = statement(
             "UPDATE",
@@ -226,8 +222,8 @@ class HintRows(Rows):
             hint_key(topic, epoch, group_of(shard)),
             clauses=" ".join(f'SET "{name}" = ?' for name in new),
             values=list(new.values()),
-            wheres=[f'"{n}" = ?' if n in old else f'"{n}" IS MISSING' for n in watched],
-            parameters=[old[n] for n in watched if n in old],
+            wheres=wheres,
+            parameters=parameters,
         )
 
         filed = self._segments().statements(move.shard, move.passes) if move.passes else []

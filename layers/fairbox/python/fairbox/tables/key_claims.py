@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from fairbox.model.ids import before
 from fairbox.model.receipts import TOKEN_BYTES
 from fairbox.model.versions import check_number
-from fairbox.tables.calls import ConditionFailed, Rows
+from fairbox.tables.calls import Rows
 from fairbox.tables.keys import check_version, key_text, shard_key
 from fairbox.tables.shard_rows import ROW_VERSION, SETTLED, read_shard, versioned_update
 from fairbox.tables.stored_messages import KEY_BYTES, number
@@ -491,13 +491,10 @@ class KeyClaimTable(Rows):
         Returns:
             None when it was written; the row as it is, when others were faster.
         """
-        try:
-            self._calls.call("update_item", **self.action(shard, row, version))
-        except ConditionFailed as failed:
-            there = read_claims(failed.old)
-            # ours, when the answer to an earlier try was lost
-            return None if there == replace(row, version=version + 1) else there
-        return None
+        old = self._calls.refused("update_item", **self.action(shard, row, version))
+        there = None if old is None else read_claims(old)
+        # ours, when the answer to an earlier try was lost
+        return None if there == replace(row, version=version + 1) else there
 
     def write_with(
         self, update: dict[str, Any], shard: Shard, row: KeyClaims, version: int

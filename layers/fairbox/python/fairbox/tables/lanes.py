@@ -177,11 +177,11 @@ class Lanes:
 
     def delete_unchanged(self, before: StoredMessage) -> Saved:
         """Delete an outstanding message whose state is as in `before`; see `save_state`."""
-        try:
-            self.calls.call("delete_item", **message_states.unchanged(self.table, before))
-        except ConditionFailed as failed:
-            return read_message(failed.old) if failed.old else "absent"
-        return "saved"
+        unchanged = message_states.unchanged(self.table, before)
+        old = self.calls.refused("delete_item", **unchanged)
+        if old is None:
+            return "saved"
+        return read_message(old) if old else "absent"
 
     def save_state(
         self, stored: StoredMessage, before: StoredMessage, *others: dict[str, Any]
@@ -264,9 +264,8 @@ class Lanes:
         if lower > upper:
             return
 
-        for answer in self.calls.pages(
-            "query", **self._range(lane, topic, epoch, shard, upper=upper, lower=lower), Limit=page
-        ):
+        between = self._range(lane_pk(lane, topic, epoch, shard), lower, upper)
+        for answer in self.calls.pages("query", **between, Limit=page):
             for item in answer["Items"]:
                 try:
                     stored = read_message(item)
@@ -275,17 +274,7 @@ class Lanes:
                 if stored.gone is None:
                     yield stored
 
-    def _range(
-        self,
-        lane: OpenLane,
-        topic: str,
-        epoch: int,
-        shard: int,
-        *,
-        upper: str = _LAST,
-        lower: str = _AFTER_HEAD,
-    ) -> dict[str, Any]:
-        pk = lane_pk(lane, topic, epoch, shard)
+    def _range(self, pk: str, lower: str = _AFTER_HEAD, upper: str = _LAST) -> dict[str, Any]:
         return {
             "TableName": self.table,
             "ConsistentRead": True,
@@ -297,7 +286,7 @@ class Lanes:
     ) -> int:
         """Return how many items lie in a lane; reads `limit` at most."""
         total = 0
-        arguments = self._range(lane, topic, epoch, shard) | {"Select": "COUNT"}
+        arguments = self._range(lane_pk(lane, topic, epoch, shard)) | {"Select": "COUNT"}
 
         while limit is None or total < limit:
             if limit is not None:
@@ -319,7 +308,7 @@ class Lanes:
         total = 0
         # a delayed message that is due and held still lies in its own lane
         for lane in lanes:
-            arguments = self._range(lane, *shard) | {
+            arguments = self._range(lane_pk(lane, *shard)) | {
                 "Select": "COUNT",
                 "ConsistentRead": False,
                 "FilterExpression": claims,

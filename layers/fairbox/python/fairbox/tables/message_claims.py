@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fairbox.tables.calls import ConditionFailed, Rows
+from fairbox.tables.calls import Rows
 from fairbox.tables.keys import message_key
-from fairbox.tables.partiql import Answer, Statement, execute, statement
+from fairbox.tables.partiql import Statement, execute, raise_first, same, statement
 from fairbox.tables.stored_messages import (
     CLAIM_COUNT,
     CLAIM_UNTIL,
@@ -64,7 +64,7 @@ class Claims(Rows):
         ]
         # what is held must reach its consumer, whatever happened to the others
         if all(ends):
-            _raise_first(answers)
+            raise_first(answers)
         return ends
 
     def _claim(self, claiming: Claiming) -> Statement:
@@ -130,7 +130,7 @@ class Claims(Rows):
     ) -> list[Receipt]:
         answers = execute(self._calls, statements)
         # a statement that failed says nothing of its receipt: the whole call may be made again
-        _raise_first(answers)
+        raise_first(answers)
         return [r for r, a in zip(receipts, answers, strict=True) if not a.done and stale(a.old)]
 
     def save(self, after: StoredMessage, before: StoredMessage) -> Saved:
@@ -139,22 +139,17 @@ class Claims(Rows):
         Returns:
             `saved`; `absent` if there is no such message; the present message if it differs.
         """
-        try:
-            self._calls.call("update_item", **self.save_action(after, before))
-        except ConditionFailed as failed:
-            if not failed.old:
-                return "absent"
-            there = read_message(failed.old)
-            # ours, when the answer to an earlier try was lost
-            same = (there.claim, there.states, there.gone, there.reason) == (
-                after.claim,
-                dict(after.states),
-                after.gone,
-                after.reason,
-            )
-            return "saved" if same else there
+        old = self._calls.refused("update_item", **self.save_action(after, before))
+        if old is None:
+            return "saved"
+        if not old:
+            return "absent"
 
-        return "saved"
+        there = read_message(old)
+        wanted = after.claim, dict(after.states), after.gone, after.reason
+        # ours, when the answer to an earlier try was lost
+        ours = (there.claim, there.states, there.gone, there.reason) == wanted
+        return "saved" if ours else there
 
     def save_action(self, after: StoredMessage, before: StoredMessage) -> dict[str, Any]:
         """Return the update that `save` makes, for transactions too."""
@@ -216,11 +211,8 @@ def _fences(stored: StoredMessage) -> dict[str, dict[str, Any] | None]:
 
 def as_read_places(stored: StoredMessage) -> tuple[list[str], list[dict[str, Any]]]:
     """Return the fences of `as_read` for statements: conditions with places, and parameters."""
-    wheres, parameters = [f'"{SIZE}" IS NOT MISSING'], []
-    for name, value in _fences(stored).items():
-        wheres.append(f'"{name}" IS MISSING' if value is None else f'"{name}" = ?')
-        parameters += [] if value is None else [value]
-    return wheres, parameters
+    wheres, parameters = same(_fences(stored))
+    return [f'"{SIZE}" IS NOT MISSING', *wheres], parameters
 
 
 def as_read(stored: StoredMessage) -> WriteExpressions:
@@ -232,9 +224,3 @@ def as_read(stored: StoredMessage) -> WriteExpressions:
     for n, (name, value) in enumerate(fences.items()):
         write.same(f"w{n}", name, value)
     return write
-
-
-def _raise_first(answers: Sequence[Answer]) -> None:
-    for answer in answers:
-        if answer.error is not None:
-            raise answer.error

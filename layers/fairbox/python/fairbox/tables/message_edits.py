@@ -10,7 +10,7 @@ from fairbox.tables.calls import ConditionFailed
 from fairbox.tables.key_claims import KeysAside
 from fairbox.tables.keys import message_key
 from fairbox.tables.message_claims import as_read
-from fairbox.tables.partiql import execute, statement
+from fairbox.tables.partiql import execute, raise_first, statement
 from fairbox.tables.stored_messages import (
     CLAIM_COUNT,
     CLAIM_UNTIL,
@@ -209,10 +209,7 @@ class Edits:
             for m in messages
         ]
 
-        for answer in execute(self._calls, statements):
-            if answer.error is not None:
-                raise answer.error
-
+        raise_first(execute(self._calls, statements))
         self._tables.lanes.delete([message_key(m.ref, m.lane) for m in messages])
 
     def forget_claims(self, shard: Shard, up_to: str) -> None:

@@ -30,10 +30,8 @@ from fairbox.tables.stored_messages import (
     StoredMessage,
     SubscriptionState,
     number,
-    pending_value,
     published_item,
-    skipped_value,
-    states_value,
+    state_values,
     stored_item,
 )
 from fairbox.tables.write_expressions import WriteExpressions
@@ -47,6 +45,7 @@ LEAST_TEXT: Final = 12
 _UNIT: Final = 1024
 _MARK: Final = 16  # `gone`, and the count of an operator's edits
 _CLAIM: Final = 48
+_PLACES: Final = {PENDING: "p", STATES: "s", REDRIVEN: "n", SKIPPED: "k"}
 
 
 def marked(table: str, stored: StoredMessage) -> dict[str, Any]:
@@ -71,9 +70,10 @@ def update(table: str, stored: StoredMessage, before: StoredMessage) -> dict[str
     And skips, the reason, and how often the message was redriven.
     """
     write = _as_read(before)
-    for old, (place, name, value) in zip(_state(before), _state(stored), strict=True):
-        if value != old[2]:
-            write.put(place, name, value)
+    old = state_values(before)
+    for name, value in state_values(stored).items():
+        if value != old[name]:
+            write.put(_PLACES[name], name, value)
 
     if stored.gone:
         write.put("g", GONE, {"S": stored.gone})
@@ -89,23 +89,13 @@ def update(table: str, stored: StoredMessage, before: StoredMessage) -> dict[str
     }
 
 
-def _state(stored: StoredMessage) -> list[tuple[str, str, dict[str, Any] | None]]:
-    """Return place, name and value of each attribute of the state; None: it is missing."""
-    return [
-        ("p", PENDING, None if stored.pending is None else pending_value(stored.pending)),
-        ("s", STATES, states_value(stored.states) if stored.states else None),
-        ("n", REDRIVEN, number(stored.redriven) if stored.redriven else None),
-        ("k", SKIPPED, skipped_value(stored.skipped) if stored.skipped else None),
-    ]
-
-
 def _as_read(before: StoredMessage) -> WriteExpressions:
     write = WriteExpressions()
     # nothing but a message has a size, and one that is gone is left to whoever marked it
     write.present("z", SIZE)
     write.same("g", GONE, None)
-    for place, name, value in _state(before):
-        write.same(place, name, value, f"old_{place}")
+    for name, value in state_values(before).items():
+        write.same(_PLACES[name], name, value, f"old_{_PLACES[name]}")
     return write
 
 

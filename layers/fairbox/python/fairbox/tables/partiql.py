@@ -71,6 +71,12 @@ def insertion(table: str, item: Mapping[str, dict[str, Any]]) -> Statement:
     return Statement(f'INSERT INTO "{table}" VALUE {{{fields}}}', tuple(item.values()), False)
 
 
+def same(values: Mapping[str, dict[str, Any] | None]) -> tuple[list[str], list[dict[str, Any]]]:
+    """Return conditions that attributes have these values (None: they are missing); parameters."""
+    wheres = [f'"{n}" IS MISSING' if v is None else f'"{n}" = ?' for n, v in values.items()]
+    return wheres, [value for value in values.values() if value is not None]
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """The result of a statement.
@@ -101,6 +107,13 @@ def execute(calls: Calls, statements: Sequence[Statement]) -> list[Answer]:
             break
         answers += _call(calls, statements[start : start + PER_CALL])
     return answers
+
+
+def raise_first(answers: Sequence[Answer]) -> None:
+    """Raise the first error, if there is one."""
+    for answer in answers:
+        if answer.error is not None:
+            raise answer.error
 
 
 def _call(calls: Calls, statements: Sequence[Statement]) -> list[Answer]:

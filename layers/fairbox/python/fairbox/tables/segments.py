@@ -15,7 +15,7 @@ from fairbox.errors import Unreadable
 from fairbox.model.ids import before, time_of
 from fairbox.tables.calls import Rows, key_condition
 from fairbox.tables.keys import EXPIRES_AT, SK, due_sk, key, message_sk, segments_pk
-from fairbox.tables.partiql import execute, insertion
+from fairbox.tables.partiql import execute, insertion, raise_first
 from fairbox.tables.stored_messages import number
 from fairbox.tables.unreadable_items import reading
 
@@ -201,6 +201,4 @@ class SegmentRows(Rows):
         Raises:
             Throttled, Unavailable: some may not be filed.
         """
-        for answer in execute(self._calls, self.statements(shard, segments)):
-            if answer.error is not None:
-                raise answer.error
+        raise_first(execute(self._calls, self.statements(shard, segments)))

@@ -10,9 +10,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.errors import Unreadable
-from fairbox.tables.calls import ConditionFailed, Rows
+from fairbox.tables.calls import Rows
 from fairbox.tables.keys import HEAD, NEEDS, PK, SK, Item, check_version, parse_lane_pk, shard_key
-from fairbox.tables.partiql import execute, statement
+from fairbox.tables.partiql import execute, same, statement
 from fairbox.tables.stored_messages import number, numbers, texts, whole
 from fairbox.tables.unreadable_items import reading
 from fairbox.tables.write_expressions import WriteExpressions
@@ -209,12 +209,9 @@ class ShardRows(Rows):
 
     def change(self, row: ShardRow, before: ShardRow) -> bool:
         """Write the differences if other writers' attributes are as in `before`; say if so."""
-        try:
-            self._calls.call("update_item", **self.change_action(row, before))
-        except ConditionFailed as failed:
-            # ours, when the answer to an earlier try was lost
-            return bool(failed.old) and read_shard(failed.old) == row
-        return True
+        old = self._calls.refused("update_item", **self.change_action(row, before))
+        # ours, when the answer to an earlier try was lost
+        return old is None or (bool(old) and read_shard(old) == row)
 
     def change_action(self, row: ShardRow, before: ShardRow) -> dict[str, Any]:
         """Return the update that `change` makes, for a transaction."""
@@ -242,8 +239,7 @@ class ShardRows(Rows):
         statements = []
         for row in rows:
             old = shard_item(row)
-            wheres = [f'"{n}" = ?' if n in old else f'"{n}" IS MISSING' for n in _WATCHED]
-            values = [old[n] for n in _WATCHED if n in old]
+            wheres, values = same({name: old.get(name) for name in _WATCHED})
             place = shard_key(row.topic, row.epoch, row.shard)
             statements.append(
                 statement("DELETE FROM", self._table, place, wheres=wheres, parameters=values)

@@ -493,36 +493,32 @@ def states_value(states: Mapping[str, SubscriptionState]) -> dict[str, Any]:
     }
 
 
-def skipped_value(skipped: Mapping[str, str]) -> dict[str, Any]:
-    """Return the attribute that holds the reasons of skips by subscription."""
-    return {"M": {name: {"S": reason} for name, reason in skipped.items()}}
-
-
 def pending_value(pending: frozenset[str]) -> dict[str, Any]:
     """Return the attribute that names the subscriptions that still lack a message."""
     return {"SS": sorted(pending)}
 
 
+def state_values(stored: StoredMessage) -> dict[str, dict[str, Any] | None]:
+    """Return the attributes of a message's state that may change; None: it is missing."""
+    skipped = {name: {"S": reason} for name, reason in stored.skipped.items()}
+    return {
+        PENDING: None if stored.pending is None else pending_value(stored.pending),
+        STATES: states_value(stored.states) if stored.states else None,
+        REDRIVEN: number(stored.redriven) if stored.redriven else None,
+        SKIPPED: {"M": skipped} if skipped else None,
+    }
+
+
 def stored_item(stored: StoredMessage, original: Mapping[str, Any]) -> Item:
     """Return the original item with the state of `stored` in it, under `stored`'s own key."""
-    item = dict(original) | message_key(stored.ref, stored.lane)
+    state = state_values(stored) | {
+        GONE: {"S": stored.gone} if stored.gone else None,
+        REASON: {"S": stored.reason} if stored.reason else None,
+    }
     # state without a value must not stay from the original
-    for name in (PENDING, STATES, GONE, REASON, REDRIVEN, SKIPPED):
-        item.pop(name, None)
-
-    if stored.pending is not None:
-        item[PENDING] = pending_value(stored.pending)
-    if stored.states:
-        item[STATES] = states_value(stored.states)
-    if stored.gone:
-        item[GONE] = {"S": stored.gone}
-    if stored.reason:
-        item[REASON] = {"S": stored.reason}
-
-    if stored.redriven:
-        item[REDRIVEN] = number(stored.redriven)
-    if stored.skipped:
-        item[SKIPPED] = skipped_value(stored.skipped)
+    item = {name: value for name, value in original.items() if name not in state}
+    item |= message_key(stored.ref, stored.lane)
+    item |= {name: value for name, value in state.items() if value is not None}
 
     # in lane `later` the key has it
     if stored.lane != "later" and stored.ref.due is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from fairbox.tables.calls import ConditionFailed, Rows
+from fairbox.tables.calls import Rows
 from fairbox.tables.deferred_keys import audience_of
 from fairbox.tables.keys import walk_key
 from fairbox.tables.write_expressions import WriteExpressions
@@ -177,18 +177,16 @@ class WalkPositions(Rows):
             write.same(f"n{n}", name, None if old is None else {"S": old}, f"o{n}")
             write.put(f"n{n}", name, None if new is None else {"S": new})
 
-        try:
-            self._calls.call(
-                "update_item",
-                TableName=self._table,
-                Key=walk_key(*shard),
-                **write.expressions,
-                ReturnValuesOnConditionCheckFailure="ALL_OLD",
-                **write.bound,
-            )
-        except ConditionFailed as failed:
-            there = read_walk_position(failed.old)
-            # ours, when the answer to an earlier try was lost
-            return None if all(there.texts.get(n) == text for n, text in after.items()) else there
-
-        return None
+        item = self._calls.refused(
+            "update_item",
+            TableName=self._table,
+            Key=walk_key(*shard),
+            **write.expressions,
+            ReturnValuesOnConditionCheckFailure="ALL_OLD",
+            **write.bound,
+        )
+        if item is None:
+            return None
+        there = read_walk_position(item)
+        # ours, when the answer to an earlier try was lost
+        return None if all(there.texts.get(n) == text for n, text in after.items()) else there
