@@ -15,7 +15,6 @@ from fairbox.tables.stored_messages import GONE, REASON
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fairbox.errors import FairboxError
     from fairbox.model.messages import OpenLane, Shard
     from fairbox.tables.key_claims import KeyClaims
     from fairbox.tables.lanes import ShardPage
@@ -57,7 +56,8 @@ class Expiries:
         marked = []
         for stored, answer in zip(messages, answers, strict=True):
             if answer.error is not None:
-                _log(stored, answer.error)
+                extra = {"ref": str(stored.ref), "error": str(answer.error)}
+                logger.warning("a message could not expire yet", extra=extra)
             # ours, when the answer to an earlier try was lost
             elif answer.done or answer.old.get(GONE) == _EXPIRED:
                 marked.append(stored)
@@ -109,8 +109,3 @@ class Expiries:
     def action(self, stored: StoredMessage) -> dict[str, Any]:
         """Return the update that marks a message where it is as it was read."""
         return {"Update": gone_action(self._tables.outbox, stored, "expired", EXPIRED)}
-
-
-def _log(stored: StoredMessage, error: FairboxError) -> None:
-    extra = {"ref": str(stored.ref), "error": str(error)}
-    logger.warning("a message could not expire yet", extra=extra)

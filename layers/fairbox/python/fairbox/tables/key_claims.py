@@ -369,7 +369,9 @@ def pack_entries(entries: Iterable[KeyClaim]) -> bytes:
     """Return entries in groups."""
     out, last = bytearray(), bytes(_ID_BYTES)
     # entries of one call share these: written once, a key takes some 22 bytes
-    for (state, until, count, token), members in groupby(sorted(entries, key=_order), _group):
+    for (state, until, count, token), members in groupby(
+        sorted(entries, key=lambda e: (_group(e), e.id)), _group
+    ):
         group = list(members)
         out += _GROUP.pack(state, until, count, len(group), token)
 
@@ -402,10 +404,6 @@ def pack_entries(entries: Iterable[KeyClaim]) -> bytes:
 def _group(entry: KeyClaim) -> tuple[int, int, int, bytes]:
     token = entry.token[:-1] if entry.token else bytes(TOKEN_BYTES - 1)
     return _STATES.index(entry.state), entry.until, min(entry.count, _MAX_COUNT), token
-
-
-def _order(entry: KeyClaim) -> tuple[tuple[int, int, int, bytes], str]:
-    return _group(entry), entry.id
 
 
 def _pack(row: KeyClaims) -> bytes:

@@ -121,9 +121,8 @@ def read_recount(item: Mapping[str, Any]) -> Recount:
         Unreadable: it is none.
     """
     with reading(item, LookupError, ValueError, TypeError, AttributeError):
-        topic, epoch, shard = item[SK]["S"].split("#")
         state = json.loads(item.get(RECOUNT_STATE, {"S": "{}"})["S"])
-        return Recount(topic, int(epoch), int(shard), **state)
+        return Recount(*recount_place(item), **state)
 
 
 def marks_pk(place: tuple[str, int, int]) -> str:

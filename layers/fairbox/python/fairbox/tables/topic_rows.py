@@ -448,7 +448,9 @@ class TopicTable(Rows):
         subscription = replace(subscription, since=since)
         status = before.status(subscription.name)
 
-        put = {"Update": self._put_subscription(subscription, status.reset())}
+        item = subscription_item(subscription) | status_attributes(status.reset())
+        # the whole row, except how much of its rate was used up
+        put = {"Update": self._whole(item, (*OPTIONAL_OF_SUBSCRIPTION, STANDING))}
         actions = [self._topic_stays(subscription.topic), put]
         if not self._change(subscription.topic, actions):
             # the topic has changed since it was read: another read tells how
@@ -467,13 +469,6 @@ class TopicTable(Rows):
         """
         item = version_key() | busiest_attributes(busiest)
         self._calls.call("update_item", **self._whole(item, (BUSIEST,)))
-
-    def _put_subscription(
-        self, subscription: Subscription, status: SubscriptionStatus
-    ) -> dict[str, Any]:
-        """Return the update that writes a whole row, except how much of its rate was used up."""
-        item = subscription_item(subscription) | status_attributes(status)
-        return self._whole(item, (*OPTIONAL_OF_SUBSCRIPTION, STANDING))
 
     def remove_subscription(self, topic: str, name: str) -> None:
         """Remove a subscription.
