@@ -25,8 +25,7 @@ from fairbox.tables.feed_rows import FeedRows
 from fairbox.tables.feed_topics import FeedTopics
 from fairbox.testing import CostMeter, ManualClock
 from fairbox.testing.application import FEEDS, MemoryApplication
-from fairbox.testing.memory_sqs import MemorySqs
-from fairbox.testing.sqs_trigger import SqsTrigger
+from fairbox.testing.memory_sqs import MemorySqs, SqsTrigger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

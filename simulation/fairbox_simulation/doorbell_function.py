@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from fairbox.aws.sqs_queues import SqsDoorbells
     from fairbox.dispatch.visits import Visits
     from fairbox.model.clock import Clock
-    from fairbox.testing.memory_sqs import MemorySqs
-    from fairbox.testing.sqs_trigger import Record
+    from fairbox.testing.memory_sqs import MemorySqs, Record
 
     from fairbox_simulation.chaos import Chaos, Fuse
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from fairbox.tables.deferred_keys import DeferredKeys
     from fairbox.tables.stored_messages import StoredMessage
     from fairbox.tables.tables import Tables
-    from fairbox.testing.sqs_trigger import SqsTrigger
+    from fairbox.testing.memory_sqs import SqsTrigger
 
 TOPIC = "ordered"
 NAMES = ("first", "second")

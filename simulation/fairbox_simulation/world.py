@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from fairbox.aws.sqs_queues import SqsDoorbells
     from fairbox.model.clock import Clock
-    from fairbox.testing.sqs_trigger import SqsTrigger
+    from fairbox.testing.memory_sqs import SqsTrigger
 
 SUBSCRIPTIONS = {
     "plain": ("one",),

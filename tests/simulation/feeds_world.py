@@ -18,8 +18,7 @@ from fairbox.runtime.feed_application import FeedsApplication
 from fairbox.settings import AUDIENCE_SHARDS, FEEDS_QUEUE_URL, FEEDS_TABLE, FEEDS_URL, Settings
 from fairbox.tables.feed_connections import Connection
 from fairbox.testing.application import FEEDS, MemoryApplication
-from fairbox.testing.memory_sqs import redrive
-from fairbox.testing.sqs_trigger import SqsTrigger
+from fairbox.testing.memory_sqs import SqsTrigger, redrive
 from fairbox_simulation.load.functions import _Queue
 from fairbox_simulation.load.threads import Threads
 from fairbox_simulation.load.timeline import Timeline, TimelineClock

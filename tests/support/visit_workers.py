@@ -17,7 +17,7 @@ from fairbox.dispatch.dispatcher import Dispatcher
 from fairbox.dispatch.visits import Visits
 from fairbox.testing.application import MemoryApplication
 from fairbox.testing.doorbell_queues import APART, NOW
-from fairbox.testing.sqs_trigger import SqsTrigger
+from fairbox.testing.memory_sqs import SqsTrigger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from fairbox.dispatch.sending.sender import Begin, Finish
     from fairbox.testing.manual_clock import ManualClock
     from fairbox.testing.memory import MemoryDynamoDB
-    from fairbox.testing.sqs_trigger import Record
+    from fairbox.testing.memory_sqs import Record
 
 WORKERS: Final = 10  # of each queue
 SENDING_SECONDS: Final = 18.0  # of a visit, in which calls begin

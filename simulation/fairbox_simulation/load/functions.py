@@ -19,7 +19,7 @@ from fairbox.tables.tables import Tables
 from fairbox.testing.application import BATCHES, DELIVERIES, OUTBOX
 from fairbox.testing.doorbell_queues import APART, LATER, NOW
 from fairbox.testing.faults import OPERATIONS
-from fairbox.testing.sqs_trigger import SqsTrigger
+from fairbox.testing.memory_sqs import SqsTrigger
 
 if TYPE_CHECKING:
     import random

@@ -24,8 +24,7 @@ from fairbox.tables.feed_topics import FeedTopics
 from fairbox.tables.keys import key
 from fairbox.testing import CostMeter
 from fairbox.testing.application import FEEDS, MemoryApplication
-from fairbox.testing.memory_sqs import MemorySqs
-from fairbox.testing.sqs_trigger import SqsTrigger
+from fairbox.testing.memory_sqs import MemorySqs, SqsTrigger
 
 from tests.support.feed_sockets import TIMEOUT, FakeSockets
 

@@ -368,10 +368,9 @@ def _read(item: Mapping[str, Any]) -> KeyClaims:
 def pack_entries(entries: Iterable[KeyClaim]) -> bytes:
     """Return entries in groups."""
     out, last = bytearray(), bytes(_ID_BYTES)
+    ordered = sorted(entries, key=lambda e: (_group(e), e.id))
     # entries of one call share these: written once, a key takes some 22 bytes
-    for (state, until, count, token), members in groupby(
-        sorted(entries, key=lambda e: (_group(e), e.id)), _group
-    ):
+    for (state, until, count, token), members in groupby(ordered, _group):
         group = list(members)
         out += _GROUP.pack(state, until, count, len(group), token)
 

@@ -15,7 +15,7 @@ from .values import copy_item
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from .engine import Engine
+    from .memory_tables import Engine
     from .operation_requests import Request, Response
     from .values import Item
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, overload
 
 from fairbox.aws.sqs_queues import SqsDoorbells, decode
 from fairbox.model.topics import GROUPS
-from fairbox.testing.memory_sqs import MemorySqs, redrive
-from fairbox.testing.sqs_trigger import SqsTrigger
+from fairbox.testing.memory_sqs import MemorySqs, SqsTrigger, redrive
 
 if TYPE_CHECKING:
     from collections.abc import Callable

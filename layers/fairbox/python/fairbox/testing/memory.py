@@ -7,8 +7,8 @@ import threading
 from typing import TYPE_CHECKING, Any, Final
 
 from . import administration, bulk, reads, statements, transactions, writes
-from .engine import Clock, Engine
 from .manual_clock import ManualClock
+from .memory_tables import Clock, Engine
 from .operation_requests import Request, Response, check_parameters, check_shapes
 from .pages import Paginator, paginator
 from .refusals import Refusal

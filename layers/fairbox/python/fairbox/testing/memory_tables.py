@@ -1,16 +1,16 @@
-"""Tables and their indexes: keys checked, rows kept, index entries and stream records made."""
+"""Tables and their indexes, and the engine that shares them: keys, rows, entries, records."""
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from fairbox.testing.units import index_entry, index_write_units, write_units
 
-from .refusals import PARAMETER_VALUES, KeyTypeRefusal, invalid, invalid_parameter
+from .refusals import PARAMETER_VALUES, KeyTypeRefusal, Refusal, invalid, invalid_parameter
 from .stores import Position, Row, Store
-from .streams import Change, Stream
+from .streams import FIRST_SEQUENCE, Change, Stream
 from .values import Item, Scalar, Value, kind_of, number, same_item, scalar, take_value
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ MAX_ITEM: Final = 400 * 1024  # bytes
 MAX_HASH: Final = 2048  # bytes
 MAX_RANGE: Final = 1024  # bytes
 _NO_RANGE: Final = 0  # sort position of a row without range key
+TOKEN_LIFE: Final = 600.0  # seconds for which a ClientRequestToken is remembered
 
 
 @dataclass(slots=True)
@@ -207,6 +208,71 @@ class Table:
                 self.stream.append(Change(sequence, at, keys, before, after, expired))
 
         return units
+
+
+class Clock(Protocol):
+    """Anything that tells the time."""
+
+    def now(self) -> float:
+        """Seconds since 1970, UTC."""
+
+
+class Engine:
+    """State that all operations share. Not locked: the client holds the lock for each operation."""
+
+    def __init__(self, clock: Clock, index_lag: float, region: str) -> None:
+        self.clock = clock
+        self.index_lag = index_lag
+        self.region = region
+        self.tables: dict[str, Table] = {}
+        self.retired_streams: dict[str, Stream] = {}
+        self.tokens: OrderedDict[str, tuple[float, str, dict[str, Any]]] = OrderedDict()
+        self._sequence = FIRST_SEQUENCE
+
+    def table(self, name: str) -> Table:
+        """The table of that name; ResourceNotFoundException where there is none."""
+        table = self.tables.get(name)
+        if table is None:
+            raise Refusal("ResourceNotFoundException", "Requested resource not found")
+        return table
+
+    def write(
+        self,
+        table: Table,
+        key: Position,
+        old: Row | None,
+        new: Row | None,
+        *,
+        expired: bool = False,
+    ) -> dict[str, int]:
+        """Apply one change now; the units of each index that it touched."""
+        # one count for all tables: each stream then has numbers that grow, as on AWS with gaps
+        self._sequence += 1
+        return table.write(
+            key,
+            old,
+            new,
+            at=self.clock.now(),
+            sequence=self._sequence,
+            lag=self.index_lag,
+            expired=expired,
+        )
+
+    def remembered(self, token: str) -> tuple[str, dict[str, Any]] | None:
+        """The fingerprint and the answer of a transaction that had this token, while it lives."""
+        now = self.clock.now()
+        while self.tokens:
+            # all live equally long, so the order of insertion is the order of ending
+            oldest = next(iter(self.tokens))
+            if self.tokens[oldest][0] > now:
+                break
+            del self.tokens[oldest]
+        found = self.tokens.get(token)
+        return None if found is None else (found[1], found[2])
+
+    def remember(self, token: str, fingerprint: str, answer: dict[str, Any]) -> None:
+        """Keep the answer of a transaction for ten minutes."""
+        self.tokens[token] = (self.clock.now() + TOKEN_LIFE, fingerprint, answer)
 
 
 def base_units(old: Row | None, new: Row | None) -> int:

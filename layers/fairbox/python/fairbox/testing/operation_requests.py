@@ -11,11 +11,13 @@ from botocore.validate import ParamValidator
 
 from .expressions import (
     CompiledCondition,
+    KeyCondition,
+    KeyMissedError,
     check_operands,
     compile_condition,
+    compile_key_condition,
 )
 from .grammar import ExpressionError
-from .key_conditions import KeyCondition, KeyMissedError, compile_key_condition
 from .paths import Names, Projection, compile_projection
 from .refusals import Refusal, invalid, parameter_error
 from .units import item_size

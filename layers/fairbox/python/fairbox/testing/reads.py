@@ -16,10 +16,8 @@ from .values import Item, Value, copy_item, kind_of, scalar, take_value
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from .engine import Engine
-    from .expressions import CompiledCondition
-    from .key_conditions import KeyTerm
-    from .memory_tables import Index, Keys, Table
+    from .expressions import CompiledCondition, KeyTerm
+    from .memory_tables import Engine, Index, Keys, Table
 
 PAGE_BYTES: Final = 1024 * 1024
 MAX_SEGMENTS: Final = 1_000_000

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from .expressions import CompiledCondition, compile_test
+from .expressions import CompiledCondition, compile_test, conjuncts
 from .grammar import (
     Call,
     Compare,
@@ -20,7 +20,6 @@ from .grammar import (
     ValueRef,
     tokenize,
 )
-from .key_conditions import conjuncts
 from .memory_tables import Table, base_units
 from .operation_requests import Bill, Request, Response
 from .refusals import Refusal, invalid
@@ -32,7 +31,7 @@ from .writes import Write
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from .engine import Engine
+    from .memory_tables import Engine
 
 MAX_STATEMENTS: Final = 25
 MAX_CHARACTERS: Final = 8192  # of a statement

@@ -13,7 +13,7 @@ from .values import copy_item
 from .writes import Write
 
 if TYPE_CHECKING:
-    from .engine import Engine
+    from .memory_tables import Engine
     from .stores import Row
 
 MAX_ACTIONS: Final = 100

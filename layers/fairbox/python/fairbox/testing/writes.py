@@ -14,8 +14,8 @@ from .values import Item, Value, copy_item, take_item
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from .engine import Engine
     from .expressions import CompiledCondition
+    from .memory_tables import Engine
     from .updates import Update
 
 _TOO_LARGE: Final = "Item size has exceeded the maximum allowed size"
