@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fairbox.testing.units import read_units
 
 from .memory_tables import base_units
-from .operation_requests import Bill, Expressions, Request, Response
+from .operation_requests import Bill, Request, Response, projection_of
 from .refusals import invalid, parameter_error
 from .values import copy_item
 from .writes import Write
@@ -46,10 +46,7 @@ def batch_write_item(engine: Engine, request: Request) -> Response:
         if bill.wanted:
             bill.add(write.table.name, base_units(old, write.row), indexes)
 
-    response: Response = {"UnprocessedItems": {}}
-    if bill.wanted:
-        response["ConsumedCapacity"] = bill.entries()
-    return response
+    return bill.added({"UnprocessedItems": {}})
 
 
 def _prepared(engine: Engine, table: str, entry: dict[str, Any]) -> Write:
@@ -79,9 +76,7 @@ def batch_get_item(engine: Engine, request: Request) -> Response:
 
     for name, part in requested.items():
         table = engine.table(name)
-        expressions = Expressions(part)
-        projection = expressions.projection()
-        expressions.done()
+        projection = projection_of(part)
         keys = [table.key_from(key)[0] for key in part["Keys"]]
         if not keys:
             raise parameter_error(
@@ -108,7 +103,4 @@ def batch_get_item(engine: Engine, request: Request) -> Response:
             # with its projection and consistency: a caller sends it again as it is
             unprocessed[name] = {**part, "Keys": left}
 
-    response: Response = {"Responses": responses, "UnprocessedKeys": unprocessed}
-    if bill.wanted:
-        response["ConsumedCapacity"] = bill.entries()
-    return response
+    return bill.added({"Responses": responses, "UnprocessedKeys": unprocessed})

@@ -242,6 +242,14 @@ class Expressions:
         )
 
 
+def projection_of(request: Mapping[str, Any]) -> Projection | None:
+    """The projection of a read that has no other expression."""
+    expressions = Expressions(request)
+    projection = expressions.projection()
+    expressions.done()
+    return projection
+
+
 class Bill:
     """The units of one call by table and index, and their shape in the answer."""
 
@@ -264,6 +272,12 @@ class Bill:
     def entries(self) -> list[Response]:
         """One ConsumedCapacity for each table."""
         return [self._entry(table) for table in self._tables]
+
+    def added(self, response: Response) -> Response:
+        """Return a response with the ConsumedCapacity of each table, where it is asked for."""
+        if self.wanted:
+            response["ConsumedCapacity"] = self.entries()
+        return response
 
     def _entry(self, table: str) -> Response:
         units, indexes = self._tables[table], self._indexes[table]

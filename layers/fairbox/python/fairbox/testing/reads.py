@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fairbox.testing.units import read_units
 
 from .grammar import ExpressionError
-from .operation_requests import Bill, Expressions, Request, Response
+from .operation_requests import Bill, Expressions, Request, Response, projection_of
 from .refusals import invalid, invalid_parameter, parameter_error
 from .stores import TOKEN_SPAN, Position, Row
 from .values import Item, Value, copy_item, kind_of, scalar, take_value
@@ -26,10 +26,7 @@ MAX_SEGMENTS: Final = 1_000_000
 def get_item(engine: Engine, request: Request) -> Response:
     """GetItem."""
     bill = Bill(request.get("ReturnConsumedCapacity"))
-    expressions = Expressions(request)
-    projection = expressions.projection()
-    expressions.done()
-
+    projection = projection_of(request)
     table = engine.table(request["TableName"])
     row = table.store.get(table.key_from(request["Key"])[0])
     response: Response = {}

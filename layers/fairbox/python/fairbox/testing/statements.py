@@ -25,7 +25,7 @@ from .operation_requests import Bill, Request, Response
 from .refusals import Refusal, invalid
 from .units import item_size, write_units
 from .updates import Clauses, Update, finish_update, parse_clause
-from .values import Value, copy_item, take_value
+from .values import Value, take_value
 from .writes import Write
 
 if TYPE_CHECKING:
@@ -180,11 +180,7 @@ def batch_execute_statement(engine: Engine, request: Request) -> Response:
     responses = [
         _run(engine, write, bill) if isinstance(write, Write) else write for write in parsed
     ]
-
-    response: Response = {"Responses": responses}
-    if bill.wanted:
-        response["ConsumedCapacity"] = bill.entries()
-    return response
+    return bill.added({"Responses": responses})
 
 
 def _failed(refusal: Refusal) -> Response:
@@ -276,11 +272,7 @@ def _run(engine: Engine, write: Write, bill: Bill) -> Response:
     # a refused statement is billed as a write of the item that refused it
     if not write.permits(old):
         bill.add(write.table.name, base_units(old, None))
-        shown = {"Item": copy_item(old.item)} if write.shows_old and old is not None else {}
-        refused = Refusal(
-            "ConditionalCheckFailedException", "The conditional request failed", **shown
-        )
-        return {**_failed(refused), "TableName": write.table.name}
+        return {**_failed(write.refusal(old)), "TableName": write.table.name}
 
     try:
         new = write.outcome(old)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fairbox.testing.units import TRANSACTION_FACTOR, item_size, read_units
 
 from .memory_tables import base_units
-from .operation_requests import Bill, Expressions, Request, Response
+from .operation_requests import Bill, Request, Response, projection_of
 from .refusals import KeyTypeRefusal, Refusal, invalid, parameter_error
 from .values import copy_item
 from .writes import Write
@@ -61,7 +61,7 @@ def transact_write_items(engine: Engine, request: Request) -> Response:
     if token is not None:
         # only a transaction that went through: after a refusal, the same token may be tried again
         engine.remember(token, fingerprint, {})
-    return {"ConsumedCapacity": bill.entries()} if bill.wanted else {}
+    return bill.added({})
 
 
 def _check_count(actions: list[Any]) -> None:
@@ -150,7 +150,7 @@ def _repeated(engine: Engine, actions: list[Any], bill: Bill) -> Response:
         row = write.table.store.get(write.key)
         size = row.size if row is not None else 0
         bill.add(write.table.name, TRANSACTION_FACTOR * read_units(size, consistent=True))
-    return {"ConsumedCapacity": bill.entries()} if bill.wanted else {}
+    return bill.added({})
 
 
 def transact_get_items(engine: Engine, request: Request) -> Response:
@@ -164,10 +164,7 @@ def transact_get_items(engine: Engine, request: Request) -> Response:
     for action in actions:
         get = action["Get"]
         table = engine.table(get["TableName"])
-        expressions = Expressions(get)
-        projection = expressions.projection()
-        expressions.done()
-
+        projection = projection_of(get)
         key = table.key_from(get["Key"])[0]
         seen.add((table.name, key))
         row = table.store.get(key)
@@ -182,7 +179,4 @@ def transact_get_items(engine: Engine, request: Request) -> Response:
 
     if len(seen) != len(actions):
         raise invalid("Transaction request cannot include multiple operations on one item")
-    response: Response = {"Responses": responses}
-    if bill.wanted:
-        response["ConsumedCapacity"] = bill.entries()
-    return response
+    return bill.added({"Responses": responses})

@@ -74,6 +74,11 @@ class Write:
             return True
         return self.condition.test({} if old is None else old.item, self.values)
 
+    def refusal(self, old: Row | None) -> Refusal:
+        """The refusal of a write whose condition does not hold of the old row."""
+        shown = {"Item": copy_item(old.item)} if self.shows_old and old is not None else {}
+        return Refusal("ConditionalCheckFailedException", "The conditional request failed", **shown)
+
     def outcome(self, old: Row | None) -> Row | None:
         """The row after the write; a Refusal where the item does not admit it."""
         if self.kind == "Put":
@@ -104,8 +109,7 @@ def single(engine: Engine, kind: str, request: Request) -> Response:
     write = Write(engine.table(request["TableName"]), kind, request)
     old = write.table.store.get(write.key)
     if not write.permits(old):
-        shown = {"Item": copy_item(old.item)} if write.shows_old and old is not None else {}
-        raise Refusal("ConditionalCheckFailedException", "The conditional request failed", **shown)
+        raise write.refusal(old)
 
     new = write.outcome(old)
     indexes = engine.write(write.table, write.key, old, new)
