@@ -174,13 +174,9 @@ class FailedItems:
 
     @classmethod
     def of(cls, leaf: Leaf, items: int, reason: str, there: FailedItems | None) -> FailedItems:
-        """Return a group's failed items with these among them, and the newest reasons.
+        """Return a group's failed items, those there with these bits, and the newest reasons.
 
-        Args:
-            leaf: the group.
-            items: the failing items, as bits.
-            reason: its first 120 bytes are kept, cut between characters.
-            there: the group's items that have failed already.
+        Of a reason the first 120 bytes are kept, cut between characters.
         """
         text = reason.encode(errors="replace")[:REASON_BYTES].decode(errors="ignore")
         reasons = tuple((index, text) for index in bits(items)) if reason else ()

@@ -100,13 +100,10 @@ class MalformedRequest(Unavailable):
 
 
 class Calls:
-    """Makes calls on a low-level DynamoDB client.
+    """Makes calls on boto3's low-level DynamoDB client, or one that has its methods.
 
     Every operation that goes through here may be repeated: a write that was applied but whose
     answer was lost is made again, and the caller recognises its own work in the failed condition.
-
-    Args:
-        client: boto3's DynamoDB client, or one that has its methods.
     """
 
     def __init__(self, client: Any, clock: Clock, rng: Random) -> None:
@@ -319,11 +316,7 @@ class Calls:
     ) -> list[dict[str, Any]]:
         """Return the items of these keys that are there, 100 a call, in no order.
 
-        Args:
-            table: the table.
-            keys: of the items.
-            consistent: whether to see every write that has been answered, at twice the units.
-            only: the attributes to return; empty: all.
+        `only` names the attributes to return; empty: all. A consistent read takes twice the units.
 
         Raises:
             Throttled: some keys stayed unprocessed to the last try.
@@ -360,12 +353,10 @@ class Rows:
 
 
 def key_condition(pk: str, sort: str = "", **texts: str) -> dict[str, Any]:
-    """Return the arguments of a query that name the items of a partition.
+    """Return the arguments of a query that name items of a partition.
 
-    Args:
-        pk: the partition key.
-        sort: condition of the sort key, such as `#sk BETWEEN :low AND :high`; empty: all items.
-        texts: by name, the texts that the condition has as values.
+    `sort` is a condition of the sort key, such as `#sk BETWEEN :low AND :high`, and `texts` are
+    its values by name; without it, all items are named.
     """
     return {
         "KeyConditionExpression": f"#pk = :pk AND {sort}" if sort else "#pk = :pk",

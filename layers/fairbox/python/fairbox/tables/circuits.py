@@ -114,11 +114,7 @@ def read_spent(item: Mapping[str, Any]) -> int:
 
 
 class CircuitRows(Rows):
-    """Reads and changes how subscriptions stand.
-
-    Args:
-        changes: counts announcements.
-    """
+    """Reads and changes how subscriptions stand; `changes` counts announcements."""
 
     def __init__(self, calls: Calls, table: str, changes: ChangesRow) -> None:
         super().__init__(calls, table)

@@ -141,15 +141,10 @@ class FeedConnections(Rows):
         return _readable(self._calls.batch_get(self._table, keys))
 
     def join(self, id_: str, topics: Collection[str], most: int) -> bool:
-        """Make a connection follow topics, which already have their leases (1 WRU a KB).
-
-        Args:
-            id_: of the connection.
-            topics: that it does not follow yet, at least one.
-            most: topics that it may follow then.
+        """Make a connection follow further topics, which already have their leases (1 WRU a KB).
 
         Returns:
-            False: its row is gone, or another request has added topics, and it has too many.
+            False: its row is gone, or another request has added topics, and it has over `most`.
         """
         # an update makes a missing row: a closed connection must not come back
         room = "attribute_not_exists(#t) OR size(#t) <= :room"
@@ -214,9 +209,7 @@ class FeedLeases(Rows):
         """Give each topic a lease that a connection made now does not outlive.
 
         A lease that still lasts as long is left alone: 0.5 RRU for it, and 1 WRU for each other.
-
-        Args:
-            leases: sort key of the lease by topic.
+        `leases` has the sort key of each by topic.
 
         Raises:
             Throttled: some were not written.
@@ -250,9 +243,7 @@ class FeedPolls(Rows):
     def hold(self, poll: str, most: int) -> bool:
         """Count a poll as held, unless `most` are (1 WRU a KB; 3 where killed ones leave room).
 
-        Args:
-            poll: `<until> <id>`; it counts until then, even if nobody releases it.
-            most: polls that may be held.
+        The poll, `<until> <id>`, counts until then, even if nobody releases it.
         """
         room = "attribute_not_exists(#h) OR size(#h) < :most"
         # with a bound of 0 even the first poll, which finds no row, is refused

@@ -160,8 +160,7 @@ class FeedTopics:
     def states(self, topics: Mapping[str, bool]) -> dict[str, TopicState]:
         """Return the states of up to 100 topics in as few calls (1 RRU for 4 KB).
 
-        Args:
-            topics: by name, whether it is private: its other row is read too (1 RRU).
+        Of a private one, as the values tell, its other row is read too (1 RRU).
         """
         keys = [key(topic_pk(topic), HEAD) for topic in topics]
         keys += [key(topic_pk(topic), ACKNOWLEDGED) for topic, private in topics.items() if private]
@@ -260,16 +259,10 @@ class FeedTopics:
         )
 
     def count_up(self, topic: str, message: str, count: int, at: int) -> int:
-        """Make a message the only one of a topic, and count the number up (1 WRU a KB).
+        """Make a message the only one of a topic; return its number (1 WRU a KB).
 
-        Args:
-            topic: `feed/key`.
-            message: its text; where it is the topic's message already, nothing changes.
-            count: of messages that are published, of which it is the last.
-            at: ms since 1970 UTC.
-
-        Returns:
-            The number of the message.
+        It is the last of `count` that are published at a time (ms since 1970 UTC). Where it is the
+        topic's message already, nothing changes.
         """
         counted = "if_not_exists(#l, :zero) + :count"
 

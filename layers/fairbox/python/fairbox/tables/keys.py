@@ -163,11 +163,7 @@ def walk_key(topic: str, epoch: int, shard: int) -> Key:
 
 
 def check_version(item: Mapping[str, Any], name: str = NEEDS) -> None:
-    """Return where this release can read an item.
-
-    Args:
-        item: an item or a stream image.
-        name: the attribute that names the version it asks for.
+    """Return where this release can read an item, or a stream image.
 
     Raises:
         NewerVersion: a newer release wrote it for readers that know more; it is to stay there.

@@ -81,11 +81,7 @@ def read_aside_due(item: Mapping[str, Any]) -> tuple[int, bytes]:
 
 
 class KeysAsideTable(Rows):
-    """Reads and moves waiting keys.
-
-    Args:
-        table: the deliveries table.
-    """
+    """Reads and moves waiting keys in the deliveries table."""
 
     def __init__(self, calls: Calls, table: str, rows: KeyClaimTable) -> None:
         super().__init__(calls, table)

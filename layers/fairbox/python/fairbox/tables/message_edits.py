@@ -54,12 +54,9 @@ class Edits:
         self._key_claims = tables.key_claims
 
     def find(self, ref: MessageRef, now: int, *, ordered: bool) -> tuple[Item, int] | Found:
-        """Return an outstanding message's item, and the version of its shard's claims.
+        """Return an outstanding message's item, and the version of its shard's claims (`now`: ms).
 
-        Args:
-            ref: the message.
-            now: milliseconds since 1970 UTC.
-            ordered: whether claims lie in its shard's row; else the version is 0.
+        Only on ordered topics claims lie in the shard's row; else the version is 0.
         """
         version = 0
         if ordered:

@@ -72,11 +72,7 @@ class StepRefused:
 
 
 class MessageInserts:
-    """Writes new messages.
-
-    Args:
-        bodies: where bodies go that do not fit an item; None: such bodies are refused.
-    """
+    """Writes new messages; without `bodies`, those whose body does not fit an item are refused."""
 
     def __init__(
         self, calls: Calls, *, outbox: str, deliveries: str, bodies: BodyStore | None
@@ -101,10 +97,7 @@ class MessageInserts:
         """Write messages, 25 a call, and those with a deduplication window one by one.
 
         Messages that lie there already stay as they are, and the first of those with one ref wins.
-
-        Args:
-            messages: the messages.
-            new: none lies there, says the caller: the first try does not look.
+        If all are `new`, says the caller, the first try does not look.
 
         Raises:
             MessagesNotWritten: some stayed unwritten to the last try; it names them.
@@ -180,10 +173,8 @@ class MessageInserts:
     ) -> list[dict[str, Any]]:
         """Return the actions that write messages in a transaction.
 
-        Args:
-            messages: the messages.
-            by_id: deduplication windows begin at the id's time, not now: a transaction that is
-                repeated under its token must be the same to the letter.
+        With `by_id`, deduplication windows begin at the id's time, not now: a transaction that is
+        repeated under its token must be the same to the letter.
 
         Raises:
             InvalidInput: over 100 actions, or an id or a deduplication key comes twice.

@@ -114,11 +114,8 @@ def fitted(stored: StoredMessage, *, whole: Collection[str] = ()) -> StoredMessa
 
     A subscription keeps its ten newest failures, all but the last with whole seconds. The texts of
     all subscriptions have equal shares of the room. In each share the newest come first, and leave
-    `LEAST_TEXT` bytes to each of the others, or half of the room left.
-
-    Args:
-        stored: a message whose states have changed.
-        whole: subscriptions whose last error is not cut.
+    `LEAST_TEXT` bytes to each of the others, or half of the room left. The last error of
+    subscriptions in `whole` is not cut.
     """
     if not stored.states:
         return stored

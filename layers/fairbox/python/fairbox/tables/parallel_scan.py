@@ -18,12 +18,7 @@ def parallel_scan(
 ) -> Iterator[dict[str, Any]]:
     """Yield the items of a table, in no order, reading `concurrency` segments at a time.
 
-    At most one page of each segment is held.
-
-    Args:
-        calls: makes the calls.
-        arguments: gives the scan's arguments for (segment, segments).
-        concurrency: how many segments.
+    At most one page of each segment is held. `arguments` gives the scan's for (segment, segments).
     """
     if concurrency == 1:
         for page in calls.pages("scan", **arguments(0, 1)):

@@ -45,16 +45,10 @@ def statement(
     wheres: Sequence[str] = (),
     parameters: Sequence[dict[str, Any]] = (),
 ) -> Statement:
-    """Return a statement over one item.
+    """Return a statement over one item: `UPDATE` or `DELETE FROM`.
 
-    Args:
-        verb: `UPDATE` or `DELETE FROM`.
-        table: the table's name.
-        key: of the item.
-        clauses: `SET` and `REMOVE`, of an update.
-        values: parameters of the clauses.
-        wheres: conditions beside the key.
-        parameters: theirs.
+    `values` are the parameters of an update's clauses, `SET` and `REMOVE`, and `parameters` those
+    of the conditions beside the key.
     """
     conditions = " AND ".join([*(f'"{name}" = ?' for name in key), *wheres])
     text = " ".join(filter(None, (verb, f'"{table}"', clauses, "WHERE", conditions)))

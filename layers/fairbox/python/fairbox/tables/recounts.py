@@ -217,11 +217,7 @@ class RecountTable:
         self._deliveries = deliveries
 
     def doubt(self, shards: Iterable[Shard], now: int) -> None:
-        """Put the counts of shards in doubt, and ask for a recount of each (1 RRU, 2 WRU).
-
-        Args:
-            shards: each once.
-            now: milliseconds since 1970 UTC.
+        """Doubt the counts of shards from now (ms) on; ask for a recount of each (1 RRU, 2 WRU).
 
         Raises:
             FairboxError: some may not be asked for; all may be asked for again.

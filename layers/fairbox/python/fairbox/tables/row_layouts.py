@@ -231,11 +231,7 @@ class OtherOutbox(Rows):
         self._keys: list[str] = [part["AttributeName"] for part in parts]
 
     def waiting(self, topic: str | None) -> Iterator[tuple[Item, Item]]:
-        """Yield the key of each row that waits, and its attributes from the scan: key and time.
-
-        Args:
-            topic: the topic's name in the rows; None: all rows.
-        """
+        """Yield the key of each row of a topic (None: any) that waits, and its key and time."""
         waits = self._waits()
         if topic is not None:
             waits.same("t", self._layout.topic, {"S": topic})

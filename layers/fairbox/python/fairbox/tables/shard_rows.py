@@ -325,14 +325,10 @@ def versioned_update(
     attributes: Sequence[str],
     version: int,
 ) -> dict[str, Any]:
-    """Return the update that writes these attributes where the row has this version (1 WRU a KB).
+    """Return the update of a shard row where it has this version (0: none yet; 1 WRU a KB).
 
-    Args:
-        table: the outbox.
-        key: of the shard row.
-        values: the attributes as they shall be, the new version among them.
-        attributes: which others belong to the caller: those without a value are removed.
-        version: as it was read; 0: nobody has counted yet.
+    The values have the new version among them. `attributes` are the others that belong to the
+    caller: those without a value are removed.
     """
     write = WriteExpressions()
     write.put("v", ROW_VERSION, values[ROW_VERSION])

@@ -256,12 +256,8 @@ def message_item(
 ) -> tuple[Item, tuple[str, bytes] | None]:
     """Return a new message's item, and the object (key, body) to store first if offloaded.
 
-    Args:
-        message: the message to publish.
-        ref: its ref.
-        bucket: for bodies that do not fit an item or, unpacked, a line of the archive; None: there
-            is none, and a body that does not fit the item is refused.
-        offload: with a bucket, the body is to lie there even if it fits.
+    The bucket is for bodies that do not fit an item or, unpacked, a line of the archive; None:
+    there is none. With `offload`, the body is to lie there even if it fits.
 
     Raises:
         BodyTooLarge: the body does not fit the item and there is no bucket.

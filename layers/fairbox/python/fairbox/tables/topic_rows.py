@@ -362,9 +362,7 @@ class TopicTable(Rows):
     def change(self, name: str, decide: Callable[[TopicState], TopicState]) -> TopicState:
         """Change a topic where it is as it was read; return it as it stands then.
 
-        Args:
-            name: the topic's.
-            decide: returns the topic as it is to be; it may be asked again.
+        `decide` may be asked again.
 
         Raises:
             UnknownTopic: there is no such topic.

@@ -132,13 +132,9 @@ def ranked(
     deliveries: Mapping[str, int],
     troubled: Sequence[str],
 ) -> frozenset[str]:
-    """Return the topics to list: those in trouble, then the busiest, then any.
+    """Return the topics to list: those in trouble (the worst first), then the busiest, then any.
 
-    Args:
-        listed: topics that are listed now; they are replaced only by much busier ones.
-        topics: names of all topics that are there.
-        deliveries: a sample of recent deliveries, by topic.
-        troubled: topics in trouble, the worst first.
+    Those that are listed are replaced only by much busier ones, by a sample of recent deliveries.
     """
     there = set(topics)
     # of those in trouble too, the listed ones stay
@@ -198,12 +194,7 @@ def change_update(table: str, counter: str, topic: str, before: TopicChanges) ->
 
     It has no condition, so that changes never hinder each other. `before` only chooses the slot:
     two writers that saw the same count take the same slot, and readers find the first one missing.
-
-    Args:
-        table: name of the outbox table.
-        counter: `CONFIG_VERSION` or `ANNOUNCED`.
-        topic: the topic's name.
-        before: the changes as they were read lately.
+    The counter is `CONFIG_VERSION` or `ANNOUNCED`.
     """
     changed, count = slot_attributes(before.total % SLOTS)
 

@@ -82,11 +82,7 @@ class WalkPosition:
     def hides(self, lane: OpenLane, key: str, name: str, subscriptions: Iterable[str]) -> bool:
         """Whether walks have passed a message and none will come back to it for a subscription.
 
-        Args:
-            lane: the message's lane.
-            key: its sort key.
-            name: the subscription.
-            subscriptions: all of the topic.
+        `subscriptions` are all of the topic.
         """
         own = self.apart.get(name, NOWHERE)
         # at or below both places: no walk begins before it
@@ -155,11 +151,8 @@ class WalkPositions(Rows):
     ) -> WalkPosition | None:
         """Write places that are as in `before` (1 WRU).
 
-        Args:
-            shard: topic, epoch and number.
-            before: the position as it was read.
-            shared: the shared places and their audience; None: they stay.
-            apart: places by subscription; None removes them.
+        The shared places go with their audience; None: they stay. None as a subscription's own
+        places removes them.
 
         Returns:
             None if they were written; else the position that others wrote.
