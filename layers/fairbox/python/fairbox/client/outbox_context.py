@@ -89,9 +89,7 @@ class OutboxContext:
         self.clock = tables.calls.clock
         self.topics = ProducerTopics(tables.topics, self.clock)
         self.limits = OutstandingLimits(tables.rows, self.clock)
-        self.inserts = MessageInserts(
-            tables.calls, outbox=tables.outbox, deliveries=tables.deliveries, bodies=tables.bodies
-        )
+        self.inserts = MessageInserts(tables)
         self.doorbells = doorbells
 
     @property

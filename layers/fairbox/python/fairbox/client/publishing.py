@@ -303,7 +303,7 @@ class MessagePublication(OutboxPart):
                 raise InvalidInput("items", f"1 to {MAX_TRANSACTION} actions in all")
 
             try:
-                context.inserts.transact(actions, token)
+                context.tables.calls.transact(actions, token)
             except FairboxError as error:
                 raise told(error, own, placed, token) from error
 

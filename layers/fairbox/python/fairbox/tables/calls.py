@@ -149,14 +149,15 @@ class Calls:
 
         raise AssertionError  # the last try returned or raised
 
-    def transact(self, actions: Sequence[Mapping[str, Any]]) -> None:
-        """Do these actions, all or none.
+    def transact(self, actions: Sequence[Mapping[str, Any]], token: str | None = None) -> None:
+        """Do these actions, all or none, under the caller's token where there is one.
 
         Raises:
             TransactionCancelled: an action was refused, and nothing is done.
             FairboxError: as `call`.
         """
-        self.call("transact_write_items", TransactItems=list(actions))
+        named = {} if token is None else {"ClientRequestToken": token}
+        self.call("transact_write_items", TransactItems=list(actions), **named)
 
     def transacted(self, actions: Sequence[Mapping[str, Any]]) -> bool:
         """Do these actions, all or none; return whether they are done, and none was refused."""

@@ -25,9 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from fairbox.errors import FairboxError
-    from fairbox.model.bodies import BodyStore
-    from fairbox.tables.calls import Calls
     from fairbox.tables.keys import Item
+    from fairbox.tables.tables import Tables
 
 
 DEDUP_REF: Final = "m"  # S, of a deduplication row: the ref of the message that was first
@@ -72,15 +71,13 @@ class StepRefused:
 
 
 class MessageInserts:
-    """Writes new messages; without `bodies`, those whose body does not fit an item are refused."""
+    """Writes new messages; without a body store, bodies that do not fit an item are refused."""
 
-    def __init__(
-        self, calls: Calls, *, outbox: str, deliveries: str, bodies: BodyStore | None
-    ) -> None:
-        self._calls = calls
-        self._outbox = outbox
-        self._deliveries = deliveries
-        self._bodies = bodies
+    def __init__(self, tables: Tables) -> None:
+        self._calls = tables.calls
+        self._outbox = tables.outbox
+        self._deliveries = tables.deliveries
+        self._bodies = tables.bodies
 
     def add(self, new: NewMessage) -> MessageRef:
         """Write a message; return the ref of the one that is there under its deduplication key.
@@ -195,15 +192,6 @@ class MessageInserts:
             raise InvalidInput("messages", f"at most {MAX_TRANSACTION} actions in a transaction")
         return actions
 
-    def transact(self, actions: Sequence[Mapping[str, Any]], token: str | None = None) -> None:
-        """Write actions in one transaction, under the caller's token where there is one.
-
-        Raises:
-            TransactionCancelled: a condition did not hold.
-        """
-        named = {} if token is None else {"ClientRequestToken": token}
-        self._calls.call("transact_write_items", TransactItems=list(actions), **named)
-
     def cursor_position(self, cursor: str) -> int:
         """Return the position of a replay's cursor; 0 at first (1 RRU)."""
         return _position(self._calls.get(self._outbox, cursor_key(_cursor_name(cursor))) or {})
@@ -220,7 +208,7 @@ class MessageInserts:
         move = self._cursor_move(cursor, position, to)
 
         try:
-            self.transact([move, *self.actions(messages)])
+            self._calls.transact([move, *self.actions(messages)])
         except TransactionCancelled as cancelled:
             code, old = cancelled.reasons[0]
             if code == _REFUSED:
@@ -247,7 +235,7 @@ class MessageInserts:
     def _add_once(self, new: NewMessage, item: Item) -> MessageRef:
         put = {"Put": put_new(self._outbox, item)}
         try:
-            self.transact([put, self._deduplication(new, int(self._calls.clock.now()))])
+            self._calls.transact([put, self._deduplication(new, int(self._calls.clock.now()))])
         except TransactionCancelled as cancelled:
             first = cancelled.reasons[1][1].get(DEDUP_REF)
             # the key is free, but the message itself lies there already: it was added before

@@ -31,11 +31,7 @@ class MemoryDynamoDB:
     bills_like_aws: Final = True
 
     def __init__(
-        self,
-        clock: Clock | None = None,
-        *,
-        index_lag: float = 0.0,
-        region: str = "us-east-1",
+        self, clock: Clock | None = None, *, index_lag: float = 0.0, region: str = "us-east-1"
     ) -> None:
         self._engine = Engine(clock if clock is not None else ManualClock(), index_lag, region)
         self._lock = threading.RLock()

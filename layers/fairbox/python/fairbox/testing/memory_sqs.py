@@ -138,11 +138,6 @@ class MemorySqs:
         wanted = found.keys() if "All" in AttributeNames else AttributeNames
         return {"Attributes": {name: found[name] for name in wanted if name in found}}
 
-    def purge_queue(self, *, QueueUrl: str) -> dict[str, Any]:  # noqa: N803
-        """Delete all messages; deduplication ids stay known."""
-        self._queue(QueueUrl, "PurgeQueue").clear()
-        return {}
-
     def send_message(self, *, QueueUrl: str, **entry: Any) -> dict[str, Any]:  # noqa: N803
         """Send one message."""
         queue = self._begin(QueueUrl, "SendMessage")

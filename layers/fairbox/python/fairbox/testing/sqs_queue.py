@@ -102,11 +102,7 @@ class MemoryQueue:
         self._known: dict[tuple[str, str], tuple[float, QueueMessage]] = {}
 
     def send(self, entry: Mapping[str, Any]) -> QueueMessage:
-        """Put in a message that was checked; return it, or the one that it repeats.
-
-        Args:
-            entry: as of `SendMessage`.
-        """
+        """Put in a checked entry of `SendMessage`; return its message, or the one it repeats."""
         now = self._clock.now()
         body = entry["MessageBody"]
         delay = entry.get("DelaySeconds", self.settings.delay)
@@ -159,14 +155,10 @@ class MemoryQueue:
         repeats: Callable[[], bool],
         bury: Callable[[QueueMessage, str], None],
     ) -> list[QueueMessage]:
-        """Take visible messages, and hide them.
+        """Take visible messages, and hide them (for seconds; None: as the queue says).
 
-        Args:
-            most: how many at most.
-            visibility: seconds in which they are hidden; None: as the queue says.
-            disorder: take them at random, from a standard queue.
-            repeats: whether a standard queue leaves one visible that it gives.
-            bury: takes a message that was received too often, and the ARN of where it goes.
+        A standard queue takes them at random in `disorder`, and leaves one visible that `repeats`.
+        `bury` takes a message that was received too often, and the ARN of where it goes.
         """
         now = self._clock.now()
         self._expire(now)

@@ -88,9 +88,7 @@ def _prepared(engine: Engine, action: dict[str, Any]) -> Write | KeyTypeRefusal:
         return refusal
 
 
-def _decided(
-    writes: list[Write | KeyTypeRefusal],
-) -> list[tuple[Write, Row | None, Row | None]]:
+def _decided(writes: list[Write | KeyTypeRefusal]) -> list[tuple[Write, Row | None, Row | None]]:
     """Old and new row of each action; TransactionCanceledException where one cannot be."""
     outcomes: list[tuple[Write, Row | None, Row | None]] = []
     reasons: list[dict[str, Any]] = []
@@ -105,10 +103,7 @@ def _decided(
         new = old
         reason: dict[str, Any] = {"Code": _NO_REASON}
         if not write.permits(old):
-            reason = {
-                "Code": "ConditionalCheckFailed",
-                "Message": "The conditional request failed",
-            }
+            reason = {"Code": "ConditionalCheckFailed", "Message": "The conditional request failed"}
             if write.shows_old and old is not None:
                 reason["Item"] = copy_item(old.item)
         elif write.kind != "ConditionCheck":
