@@ -8,7 +8,7 @@ import pytest
 from fairbox import Queue, Received, RetryPolicy, StaleReceipt
 from fairbox.dispatch.maintenance.expiry import Expiry
 from fairbox.model.topics import EXPIRY_MARGIN_MS
-from fairbox.tables.expiries import Expiries
+from fairbox.tables.message_edits import Expiries
 from fairbox.tables.shard_rows import ShardRow
 
 from tests.support.outbox_fixture import Setup

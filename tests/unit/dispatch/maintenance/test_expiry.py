@@ -10,7 +10,7 @@ from fairbox import MessageRef, Received, RetryPolicy, StaleReceipt, Subscriptio
 from fairbox.dispatch.maintenance.expiry import Expiry
 from fairbox.dispatch.maintenance.shard_sweep import Sweep
 from fairbox.model.topics import EXPIRY_MARGIN_MS, Topic
-from fairbox.tables.expiries import Expiries
+from fairbox.tables.message_edits import Expiries
 from fairbox.testing import Fault
 
 from tests.support.application import App

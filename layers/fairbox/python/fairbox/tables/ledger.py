@@ -92,15 +92,6 @@ def day_of(at: int) -> str:
     return datetime.fromtimestamp(at / 1000, UTC).strftime("%Y-%m-%d")
 
 
-def ledger_days(at: int) -> list[str]:
-    """Return the index's hash keys of the UTC day of a time (ms).
-
-    The first is that of rows before there were several.
-    """
-    day = day_of(at)
-    return [day, *(f"{day}#{part}" for part in range(DAY_PARTS))]
-
-
 def _varint(value: int) -> bytes:
     out = bytearray()
     while value > 0x7F:
@@ -305,11 +296,14 @@ class Ledger(Rows):
         self, day: int, since: int, until: int, *, newest_first: bool = False
     ) -> Iterator[Item]:
         """Yield the index's keys of one UTC day's rows that begin in a span (ms), by time."""
+        name = day_of(day)
+        # the first is that of rows before there were several
+        names = [name, *(f"{name}#{part}" for part in range(DAY_PARTS))]
         parts = [
             chain.from_iterable(
                 page["Items"] for page in self._part(name, since, until, newest_first)
             )
-            for name in ledger_days(day)
+            for name in names
         ]
         return heapq.merge(*parts, key=_time, reverse=newest_first)
 

@@ -142,11 +142,6 @@ def segments_of_refs(refs: Iterable[MessageRef], end: int) -> list[Segment]:
     return segments
 
 
-def segments_behind(checked: int) -> tuple[str, str]:
-    """Return the first and last sort key of the segments that end behind a time (ms)."""
-    return due_sk(checked + 1), "~"
-
-
 def read_segment(item: Mapping[str, Any]) -> Segment:
     """Return the segment of a row.
 
@@ -167,7 +162,7 @@ class SegmentRows(Rows):
         They are 60, or more that end at one time, so that the next call goes on. They are
         consistent: one that was filed before a check was asked for is among them.
         """
-        low, high = segments_behind(checked)
+        low, high = due_sk(checked + 1), "~"
         more = False
 
         pages = self._calls.pages(

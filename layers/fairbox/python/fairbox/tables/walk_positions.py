@@ -94,21 +94,6 @@ def audience_text(subscriptions: Iterable[str]) -> str:
     return audience_of(subscriptions).hex()
 
 
-def apart_name(subscription: str) -> str:
-    """Return the attribute that holds a subscription's places."""
-    return f"{WALK_APART}{subscription}"
-
-
-def apart_text(places: Places) -> str:
-    """Return a subscription's places as an attribute's text."""
-    return _BETWEEN.join((places.ready, places.later, str(places.written)))
-
-
-def shared_text(places: Places, audience: str) -> str:
-    """Return the places that subscriptions share, as an attribute's text."""
-    return _BETWEEN.join((places.ready, places.later, audience))
-
-
 def read_walk_position(item: Mapping[str, Any]) -> WalkPosition:
     """Return a shard's position; from the head where there is none, or none that can be read."""
     texts = {
@@ -126,6 +111,10 @@ def read_walk_position(item: Mapping[str, Any]) -> WalkPosition:
             apart[name.removeprefix(WALK_APART)] = Places(places.ready, places.later, time)
 
     return WalkPosition(shared, audience, apart, texts)
+
+
+def _text(places: Places, rest: str) -> str:
+    return _BETWEEN.join((places.ready, places.later, rest))
 
 
 def _parts(text: str) -> tuple[Places, str]:
@@ -159,9 +148,10 @@ class WalkPositions(Rows):
         """
         after: dict[str, str | None] = {}
         if shared is not None:
-            after[WALK_SHARED] = shared_text(*shared)
+            after[WALK_SHARED] = _text(*shared)
         for name, places in (apart or {}).items():
-            after[apart_name(name)] = None if places is None else apart_text(places)
+            text = None if places is None else _text(places, str(places.written))
+            after[f"{WALK_APART}{name}"] = text
 
         # only these are compared: walks of other subscriptions may write theirs at the same time
         write = WriteExpressions()

@@ -234,7 +234,8 @@ class CostMeter:
             after = self._probe.items(actions)
             self._charge(operation, self._probe.applied(actions, before, after))
 
-        self._add(operation, _first_table(actions), size=_bytes(request))
+        table = next(iter(actions[0].values()))["TableName"]
+        self._add(operation, table, size=_bytes(request))
         if request.get("ReturnConsumedCapacity", "NONE") == "NONE":
             answer.pop("ConsumedCapacity", None)
         return answer
@@ -318,10 +319,6 @@ class Probe:
             return None
         keys = {part["AttributeName"] for part in index["KeySchema"]}
         return keys | set(self._keys(table)) | set(projection.get("NonKeyAttributes", []))
-
-
-def _first_table(actions: list[Any]) -> str:
-    return str(next(iter(actions[0].values()))["TableName"])
 
 
 def _bytes(part: Any) -> int:

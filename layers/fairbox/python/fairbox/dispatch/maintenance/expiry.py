@@ -19,7 +19,7 @@ from fairbox.errors import FairboxError
 from fairbox.model.clock import milliseconds
 from fairbox.model.ids import time_of
 from fairbox.model.topics import EXPIRY_MARGIN_MS
-from fairbox.tables.expiries import EXPIRED, Expiries
+from fairbox.tables.message_edits import EXPIRED, Expiries
 from fairbox.tables.stored_messages import key_digest
 
 if TYPE_CHECKING:
