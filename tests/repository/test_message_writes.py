@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).resolve().parents[2]
 LIBRARY: Final = ROOT / "layers" / "fairbox" / "python" / "fairbox"
 
-_ASKING: Final = {"same", "present", "conditions", "as_read", "_as_read"}
+_ASKING: Final = {"same", "present", "conditions", "as_read", "_outstanding"}
 """Names by which a function gathers conditions in `WriteExpressions`."""
 _ALONE: Final = "no message lies under its key, and its last writer is right"
 UNCONDITIONAL: Final = {

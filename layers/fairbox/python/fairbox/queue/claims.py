@@ -12,8 +12,7 @@ from fairbox.model.clock import milliseconds
 from fairbox.model.receipts import TOKEN_BYTES
 from fairbox.model.topics import PULL
 from fairbox.queue.models import Taken
-from fairbox.tables.message_claims import Claiming
-from fairbox.tables.message_states import fitted
+from fairbox.tables.message_states import Claiming, fitted
 from fairbox.tables.stored_messages import Claim, Failure, StoredMessage, SubscriptionState
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from fairbox.model.clock import milliseconds
 from fairbox.tables import message_states
 from fairbox.tables.calls import ConditionFailed, key_condition
 from fairbox.tables.keys import PK, SK, key, key_text, lane_pk, message_key, parse_lane_pk
-from fairbox.tables.message_claims import Claims
+from fairbox.tables.message_states import Claims
 from fairbox.tables.stored_messages import (
     DIED_AT,
     DUE,

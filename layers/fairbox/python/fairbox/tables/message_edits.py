@@ -11,7 +11,7 @@ from fairbox.model.ids import bound_of
 from fairbox.tables.calls import ConditionFailed
 from fairbox.tables.key_claims import KeysAside
 from fairbox.tables.keys import due_sk, message_key
-from fairbox.tables.message_claims import as_read, as_read_places
+from fairbox.tables.message_states import as_read, as_read_places
 from fairbox.tables.partiql import Statement, execute, raise_first, statement
 from fairbox.tables.stored_messages import (
     CLAIM_COUNT,

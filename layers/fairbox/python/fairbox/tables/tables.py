@@ -16,7 +16,7 @@ from fairbox.tables.key_claims import KeyClaimTable
 from fairbox.tables.keys import HEARTBEAT, heartbeat_key, message_key
 from fairbox.tables.lanes import Lanes
 from fairbox.tables.ledger import Ledger
-from fairbox.tables.message_claims import Claims
+from fairbox.tables.message_states import Claims
 from fairbox.tables.shard_rows import ShardRows
 from fairbox.tables.stored_messages import read_message
 from fairbox.tables.topic_cache import DispatcherTopics
