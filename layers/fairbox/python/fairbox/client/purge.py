@@ -15,8 +15,8 @@ from fairbox.model.chunks import chunks
 from fairbox.queue.models import check_reason
 from fairbox.tables import message_states
 from fairbox.tables.dead_letters import purged_item
-from fairbox.tables.message_inserts import put_new
 from fairbox.tables.shard_rows import ShardRow
+from fairbox.tables.write_expressions import put_new
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -21,7 +21,6 @@ from fairbox.errors import (
 )
 from fairbox.tables import message_states
 from fairbox.tables.dead_letters import returning_item
-from fairbox.tables.message_inserts import put_new
 from fairbox.tables.stored_messages import (
     EDITS,
     OFFLOADED,
@@ -31,6 +30,7 @@ from fairbox.tables.stored_messages import (
     published_item,
     with_content,
 )
+from fairbox.tables.write_expressions import put_new
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

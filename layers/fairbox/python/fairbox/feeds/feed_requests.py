@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from fairbox.feeds.asking import Asking
     from fairbox.feeds.tokens import TokenKeys
     from fairbox.model.clock import Clock
-    from fairbox.tables.feed_connections import FeedConnections
-    from fairbox.tables.feed_polls import FeedPolls
+    from fairbox.tables.feed_connections import FeedConnections, FeedPolls
 
 MAX_WAIT: Final = 20
 """Seconds for which a poll is held."""
