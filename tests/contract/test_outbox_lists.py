@@ -17,7 +17,7 @@ from fairbox import (
 from fairbox.model.clock import milliseconds
 from fairbox.tables import ledger as ledger_rows
 from fairbox.tables.shard_rows import ShardRow
-from fairbox.tables.version_row import BusiestTopics
+from fairbox.tables.topic_cache import BusiestTopics
 from fairbox.testing.faults import Fault
 
 from tests.support.outbox_fixture import Setup

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from fairbox import InvalidInput, Message, Subscription, Topic
 from fairbox.model.ids import IdGenerator
-from fairbox.tables.version_row import MAX_BUSIEST, BusiestTopics
+from fairbox.tables.topic_cache import MAX_BUSIEST, BusiestTopics
 
 from local.functions.logs import metric_data
 from tests.functions.api_client import read_event

@@ -25,7 +25,7 @@ UNCONDITIONAL: Final = {
     "dead_letters.bury_raw": "an unreadable item as it was, in lane `dead`: the same each time",
     "ledger.write": "a row of the ledger: a repetition overwrites itself",
     "batch_table._action": "items of batches, each conditional unless its change is `plain`",
-    "version_row.change_update": "a counter of the version row, and the latest changes",
+    "topic_cache.change_update": "a counter of the version row, and the latest changes",
     "topic_rows._whole": "a subscription's row, written by administration alone",
     "keys_aside.put": "a key that leaves the shard's row, in a transaction under its version",
     "shard_rows.settle": "a flag of a shard's row, set for good",

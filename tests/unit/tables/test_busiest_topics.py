@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fairbox.tables.version_row import MAX_BUSIEST, TROUBLED, BusiestTopics, ranked
+from fairbox.tables.topic_cache import MAX_BUSIEST, TROUBLED, BusiestTopics, ranked
 from hypothesis import given
 from hypothesis import strategies as st
 

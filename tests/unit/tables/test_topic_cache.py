@@ -11,21 +11,22 @@ from fairbox import Message, Subscription, Topic, UnknownTopic
 from fairbox.model.topic_states import NEW
 from fairbox.tables import topic_cache
 from fairbox.tables.keys import version_key
-from fairbox.tables.topic_cache import MAX_TOPICS, ProducerTopics
-from fairbox.tables.topic_rows import NEAR_ROWS
-from fairbox.tables.version_row import (
+from fairbox.tables.topic_cache import (
     ANNOUNCED,
     CHANGE_NUMBER,
     CHANGED_TOPIC,
     CONFIG_VERSION,
     MAX_BUSIEST,
+    MAX_TOPICS,
     SLOTS,
     TROUBLED,
     BusiestTopics,
+    ProducerTopics,
     TopicChanges,
     change_update,
     read_changes,
 )
+from fairbox.tables.topic_rows import NEAR_ROWS
 from fairbox.testing.application import OUTBOX
 from fairbox.testing.units import item_size
 from hypothesis import given, settings
@@ -218,7 +219,9 @@ class TestDispatchers:
 
 class TestProducers:
     def topics(self, app: App) -> ProducerTopics:
-        return ProducerTopics(app.outbox.tables.topics, app.clock)
+        return ProducerTopics(
+            app.outbox.tables.topics.changes, app.outbox.tables.topics.near, app.clock
+        )
 
     def spent(self, app: App, topics: ProducerTopics, names: list[str]) -> float:
         app.meter.reset()

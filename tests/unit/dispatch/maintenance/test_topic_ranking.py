@@ -9,7 +9,7 @@ from fairbox import Subscription, Topic
 from fairbox.dispatch.maintenance.outstanding_count import TopicFigures
 from fairbox.dispatch.maintenance.topic_ranking import OVERDUE_SECONDS, rank_topics
 from fairbox.model.clock import milliseconds
-from fairbox.tables.version_row import MAX_BUSIEST, TROUBLED
+from fairbox.tables.topic_cache import MAX_BUSIEST, TROUBLED
 
 from tests.support.application import App
 

@@ -87,7 +87,7 @@ class OutboxContext:
         if deadline is not None:
             check_seconds(deadline, longest_call=tables.calls.longest_call)
         self.clock = tables.calls.clock
-        self.topics = ProducerTopics(tables.topics, self.clock)
+        self.topics = ProducerTopics(tables.topics.changes, tables.topics.near, self.clock)
         self.limits = OutstandingLimits(tables.rows, self.clock)
         self.inserts = MessageInserts(tables)
         self.doorbells = doorbells

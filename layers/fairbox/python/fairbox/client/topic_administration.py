@@ -20,12 +20,8 @@ from fairbox.model.regions import check_reachable
 from fairbox.model.swap import swap
 from fairbox.model.topics import AWS_SCHEMES
 from fairbox.tables.hints import hint_keys
-from fairbox.tables.topic_rows import (
-    IN_FORCE_SECONDS,
-    PRODUCER_COPY_SECONDS,
-    check_stays,
-    check_subscriptions,
-)
+from fairbox.tables.topic_cache import PRODUCER_COPY_SECONDS
+from fairbox.tables.topic_rows import IN_FORCE_SECONDS, check_stays, check_subscriptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -71,7 +71,7 @@ class Tables:
         self.deferred_keys = DeferredKeyTable(self.calls, outbox)
 
         self.topics = TopicTable(self.calls, outbox)
-        self.topic_cache = DispatcherTopics(self.topics, self.calls.clock)
+        self.topic_cache = DispatcherTopics(self.topics.changes, self.topics.near, self.calls.clock)
         self.circuits = CircuitRows(self.calls, outbox, self.topics.changes)
 
         self.dead = DeadLane(self.calls, deliveries)

@@ -33,8 +33,8 @@ from fairbox.tables.keys import (
     version_key,
 )
 from fairbox.tables.stored_messages import VERSION, number, numbers, whole
+from fairbox.tables.topic_cache import BUSIEST, CONFIG_VERSION, ChangesRow, busiest_attributes
 from fairbox.tables.unreadable_items import NOT_OURS, reading
-from fairbox.tables.version_row import BUSIEST, CONFIG_VERSION, ChangesRow, busiest_attributes
 from fairbox.tables.write_expressions import WriteExpressions, put_new
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from fairbox.model.topic_states import SubscriptionStatus
     from fairbox.tables.calls import Calls
-    from fairbox.tables.version_row import BusiestTopics
+    from fairbox.tables.topic_cache import BusiestTopics
 
     _Subscribed = list[tuple[Subscription, SubscriptionStatus]]
 
@@ -84,7 +84,6 @@ OPTIONAL_OF_TOPIC: Final = (
     DELETING,
 )
 """The same of a topic row."""
-PRODUCER_COPY_SECONDS: Final = 30.0
 IN_FORCE_SECONDS: Final = 2.0
 NEAR_ROWS: Final = 20
 """Rows that are read with a topic: of ordinary topics they are under 4 KB."""

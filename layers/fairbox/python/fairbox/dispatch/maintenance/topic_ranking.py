@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from fairbox.model.clock import milliseconds
-from fairbox.tables.version_row import MAX_BUSIEST, TROUBLED, BusiestTopics, ranked
+from fairbox.tables.topic_cache import MAX_BUSIEST, TROUBLED, BusiestTopics, ranked
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
