@@ -366,13 +366,10 @@ class Dispatcher:
         # before the doorbells: a message that could not be deleted stays, and needs one
         writer.delete_delivered()
 
-        rings: dict[tuple[tuple[str, int, int], int, str, bool], list[MessageRef]] = defaultdict(
-            list
-        )
+        rings: dict[tuple[Shard, int, str, bool], list[MessageRef]] = defaultdict(list)
         # on an ordered shard the visit itself enqueues what follows, from the entries of its row
         for stored, topic, outcomes, refused, due in settled if order is None else ():
             ref, not_ready = stored.ref, probes[stored.ref.topic]
-            shard = ref.topic, ref.epoch, ref.shard
             after = stored if ref in result.unsettled else result.after.get(ref)
             if after is None or after.gone:
                 continue
@@ -383,14 +380,14 @@ class Dispatcher:
                 retries = dict(self._retries(after, topic, admitted, back, kept=kept))
                 if retries:
                     name = next(iter(retries)) if len(retries) == 1 else ""
-                    rings[shard, -(-min(retries.values()) // 1000), name, True].append(ref)
+                    rings[ref.place, -(-min(retries.values()) // 1000), name, True].append(ref)
                 continue
 
             if from_stream and self._left_out(stored, topic, not_ready, outcomes):
                 result.left.append(ref)
             else:
                 tried = after.tried(topic.subscription_names)
-                rings[shard, -(-due // 1000), "", kept or tried].append(ref)
+                rings[ref.place, -(-due // 1000), "", kept or tried].append(ref)
 
         return [
             Doorbell(*shard, tuple(refs), second * 1000, subscription=name, kept=own)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from fairbox.model.messages import MessageRef
+    from fairbox.model.messages import MessageRef, Shard
     from fairbox.model.topics import Subscription
     from fairbox.tables.stored_messages import StoredMessage
 
@@ -135,6 +135,11 @@ class Doorbell:
     after: str = ""
     since: int = 0
     kept: bool = False
+
+    @property
+    def place(self) -> Shard:
+        """The shard."""
+        return self.topic, self.epoch, self.shard
 
     @property
     def repeats(self) -> bool:

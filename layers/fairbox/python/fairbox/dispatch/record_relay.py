@@ -135,7 +135,7 @@ class Relay:
             )
 
         for ref in report.delivery.left:
-            rings[(ref.topic, ref.epoch, ref.shard), 0].append(ref)
+            rings[ref.place, 0].append(ref)
             after, topic = report.delivery.after.get(ref), self._tables.topic_cache.get(ref.topic)
             # no walk looks for a message under retry: its doorbell comes again until it is sent
             if after is not None and topic is not None and after.tried(topic.subscription_names):
@@ -153,7 +153,6 @@ class Relay:
         `at` is the time of its insert (ms).
         """
         ref = stored.ref
-        shard = (ref.topic, ref.epoch, ref.shard)
         now = milliseconds(self._clock)
         ordered = topic.topic.ordering == "key"
 
@@ -164,15 +163,17 @@ class Relay:
             # the longest delay of SQS; the sweep rings for longer ones, a minute before they end
             if ref.due - now <= RING_AHEAD_MS:
                 # rounded up: messages of one second share a doorbell, and none comes too early
-                inbox.rings[shard, -(-ref.due // 1000)].append(ref)
+                inbox.rings[ref.place, -(-ref.due // 1000)].append(ref)
             return
 
         if ref in inbox.kept:
-            inbox.rings[shard, 0].append(ref)
+            inbox.rings[ref.place, 0].append(ref)
             return
 
         if ordered and _passed_by(ref, at, ordered=True):
-            inbox.rings[shard, 0].append(ref)  # else no visit would meet it, even if all are ready
+            inbox.rings[ref.place, 0].append(
+                ref
+            )  # else no visit would meet it, even if all are ready
             inbox.passed.add(ref)
             return
 
@@ -194,7 +195,7 @@ class Relay:
         if young and within and not ordered and self._dispatcher.allowed_in_stream(topic):
             inbox.to_send[ref] = stored
         else:
-            inbox.rings[shard, 0].append(ref)
+            inbox.rings[ref.place, 0].append(ref)
             inbox.probed.add(ref.topic)
 
     def _read_insert(self, record: Mapping[str, Any], report: RelayReport) -> Change | None:

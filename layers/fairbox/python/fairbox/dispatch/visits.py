@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from fairbox.dispatch.dispatcher import Dispatcher
-    from fairbox.model.messages import MessageRef
+    from fairbox.model.messages import MessageRef, Shard
     from fairbox.model.topic_states import TopicState
     from fairbox.model.topics import Subscription
     from fairbox.tables.walk_positions import Places, WalkPosition
@@ -72,9 +72,8 @@ class Visits:
         if not doorbell.refs and self._gate.admission(topic) == "none":
             self._postpone(doorbell, topic)
         elif not doorbell.refs and self._room(doorbell, topic) == 0:
-            shard = (doorbell.topic, doorbell.epoch, doorbell.shard)
             at = self._dispatcher.gate.turns(doorbell, topic, set(topic.subscription_names), set())
-            self._dispatcher.ring_at(shard, {turn // 1000 for turn in at.values()})
+            self._dispatcher.ring_at(doorbell.place, {turn // 1000 for turn in at.values()})
         else:
             self._ordered.visit(doorbell, topic, report, deadline)
 
@@ -157,8 +156,10 @@ class Visits:
         # before the ring: of equal doorbells for one second one stays, whatever places it tells
         self._note_places(doorbell, at, places_below(doorbell))
         since = min(_time(ref) for ref in doorbell.refs) - 1
-        shard = (doorbell.topic, doorbell.epoch, doorbell.shard)
-        bells = [Doorbell(*shard, (), turn, turn, name, since=since) for name, turn in at.items()]
+        bells = [
+            Doorbell(*doorbell.place, (), turn, turn, name, since=since)
+            for name, turn in at.items()
+        ]
         if doorbell.kept and (rest := doorbell.refs[len(refs) :]):  # no walk looks for them
             bells.append(replace(doorbell, refs=rest, not_before=max(at.values())))
 
@@ -183,10 +184,10 @@ class Visits:
     ) -> None:
         """Enqueue visits apart for subscriptions that are slow, or have a limit in flight."""
         now = milliseconds(self._clock)
-        rings: dict[tuple[tuple[str, int, int], str], list[MessageRef]] = defaultdict(list)
+        rings: dict[tuple[Shard, str], list[MessageRef]] = defaultdict(list)
         for (_, name), refs in apart.items():
             for ref in refs:
-                rings[(ref.topic, ref.epoch, ref.shard), name].append(ref)
+                rings[ref.place, name].append(ref)
         bells = [
             Doorbell(*shard, tuple(refs), 0, now, name, kept=kept)
             for (shard, name), refs in rings.items()
@@ -204,13 +205,11 @@ class Visits:
         So doorbells do not pile up where a destination takes fewer messages than come: 0.5 RRU, and
         1 WRU for the first of them.
         """
-        shard = (doorbell.topic, doorbell.epoch, doorbell.shard)
         name = doorbell.subscription
         if name in self._note_places(doorbell, [name], places_below(doorbell)):
             now = milliseconds(self._clock)
-            self._dispatcher.doorbells.ring(
-                [Doorbell(*shard, (), now + 1000, now + 1000, subscription=name)]
-            )
+            bell = Doorbell(*doorbell.place, (), now + 1000, now + 1000, subscription=name)
+            self._dispatcher.doorbells.ring([bell])
 
     def _note_places(
         self, doorbell: Doorbell, names: Iterable[str], places: Places
@@ -220,9 +219,8 @@ class Visits:
         Returns:
             The subscriptions of which nothing was noted.
         """
-        shard = (doorbell.topic, doorbell.epoch, doorbell.shard)
         # read once; each lost write brings the position as it is then
-        there: WalkPosition | None = self._tables.walks.read(shard)
+        there: WalkPosition | None = self._tables.walks.read(doorbell.place)
         new: set[str] = set()
         while there is not None:
             new = set(names) - there.apart.keys()
@@ -234,7 +232,7 @@ class Visits:
                     lower[name] = places.lowest(entry)
             if not lower:
                 break
-            there = self._tables.walks.move(shard, there, apart=lower)
+            there = self._tables.walks.move(doorbell.place, there, apart=lower)
 
         return new
 
@@ -253,8 +251,7 @@ class Visits:
 
     def _postpone(self, doorbell: Doorbell, topic: TopicState) -> None:
         """Postpone a shard's next check (1 RRU and 3 WRU, at most twice in a quiet period)."""
-        shard = (doorbell.topic, doorbell.epoch, doorbell.shard)
-        row = self._tables.lanes.page("ready", *shard, limit=1).row
+        row = self._tables.lanes.page("ready", *doorbell.place, limit=1).row
         now = milliseconds(self._clock)
         if row is not None and row.next_check is not None and row.next_check <= now:
             self._tables.rows.postpone_check(row, self._gate.quiet_until(topic), now)
@@ -262,10 +259,7 @@ class Visits:
 
 def _audience(doorbell: Doorbell, topic: TopicState) -> TopicState:
     """Return the topic with the subscriptions alone that the visit sends to."""
-    if not doorbell.subscription:
-        return topic
-    its = tuple(s for s in topic.subscriptions if s.name == doorbell.subscription)
-    return replace(topic, subscriptions=its)
+    return topic.only(doorbell.subscription) if doorbell.subscription else topic
 
 
 def _limited(audience: TopicState) -> Subscription | None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from fairbox.dispatch.delivery import DeliveryResult, VisitReport
     from fairbox.dispatch.dispatcher import Dispatcher
     from fairbox.dispatch.overlapping_pages import Page
-    from fairbox.model.messages import OpenLane
+    from fairbox.model.messages import OpenLane, Shard
     from fairbox.model.topic_states import Admission, TopicState
     from fairbox.tables.stored_messages import StoredMessage
     from fairbox.tables.tables import Tables
@@ -71,12 +71,9 @@ class Walk:
         self._report = report
         self._deadline = deadline
 
-        self._shard = (doorbell.topic, doorbell.epoch, doorbell.shard)
+        self._shard = doorbell.place
         self._alone = doorbell.subscription
-        named = {self._alone} if self._alone else topic.subscription_names
-        self._subscriptions = replace(
-            topic, subscriptions=tuple(s for s in topic.subscriptions if s.name in named)
-        )
+        self._subscriptions = topic.only(self._alone) if self._alone else topic
         self._names = self._subscriptions.subscription_names
         self._named = frozenset(doorbell.refs)
 
@@ -431,8 +428,8 @@ class Walk:
 
     def _admission(self, name: str = "") -> Admission:
         """Return the admission to the walk's subscriptions, or to one of them."""
-        its = tuple(s for s in self._subscriptions.subscriptions if name in ("", s.name))
-        return self._dispatcher.gate.admission(replace(self._topic, subscriptions=its))
+        its = self._subscriptions
+        return self._dispatcher.gate.admission(its.only(name) if name else its)
 
     def _next_later(self) -> int | None:
         """Return when the next long delay ends, if that is within the minute; in steps of 2 s.
@@ -483,7 +480,7 @@ def places_since(time: int) -> Places:
     return Places(bound_of(time), due_sk(time))
 
 
-def next_delayed(tables: Tables, shard: tuple[str, int, int], now: int) -> int | None:
+def next_delayed(tables: Tables, shard: Shard, now: int) -> int | None:
     """Return when the next message with a long delay is due, within 65 s, in steps of 2 s (ms)."""
     after: str | None = due_sk(now + 1)
     limit = _FIRST_PAGE

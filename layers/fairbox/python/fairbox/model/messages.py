@@ -244,6 +244,11 @@ class MessageRef:
     id: str
     due: int | None = None
 
+    @property
+    def place(self) -> Shard:
+        """The shard in which the message lies."""
+        return self.topic, self.epoch, self.shard
+
     def __str__(self) -> str:
         tail = "" if self.due is None else f"/{self.due}"
         return f"{self.topic}/{self.epoch}/{self.shard}/{self.id}{tail}"

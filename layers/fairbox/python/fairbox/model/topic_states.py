@@ -241,6 +241,10 @@ class TopicState:
         """The names of all subscriptions."""
         return frozenset(s.name for s in self.subscriptions)
 
+    def only(self, *names: str) -> TopicState:
+        """Return the topic as if it had these subscriptions alone."""
+        return replace(self, subscriptions=tuple(s for s in self.subscriptions if s.name in names))
+
     def subscribed_at(self, ms: int) -> frozenset[str]:
         """Return the names of the subscriptions that were there at a time."""
         return frozenset(s.name for s in self.subscriptions if s.since <= ms)

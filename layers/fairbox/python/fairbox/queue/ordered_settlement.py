@@ -112,7 +112,7 @@ class OrderedSettlement:
         Its key waits with it. See `UnorderedSettlement.fail`.
         """
         self._tables.topic_cache.refresh()
-        ref, shard = receipt.ref, _shard(receipt.ref)
+        ref, shard = receipt.ref, receipt.ref.place
         topic = self._tables.topic_cache.get(ref.topic)
         retry = topic.topic.retry if topic is not None else RetryPolicy()
 
@@ -145,13 +145,13 @@ class OrderedSettlement:
         found = [m for m in self._tables.lanes.read([ref])[0] if m.gone is None]
         now = milliseconds(self._clock)
         changed = row.change(entry, entry.forget(ref.id, now))
-        self._rows.forget(_shard(ref))
+        self._rows.forget(ref.place)
         if not found:  # cancelled or purged in the meantime: only the claim is left
-            return self._tables.key_claims.write(_shard(ref), changed, row.version) is None
+            return self._tables.key_claims.write(ref.place, changed, row.version) is None
 
         dead = dying(found[0], entry.receives_of(ref.id), now, reason)
         if not self._tables.key_claims.write_with(
-            self._tables.claims.save_action(dead, found[0]), _shard(ref), changed, row.version
+            self._tables.claims.save_action(dead, found[0]), ref.place, changed, row.version
         ):
             return False
         bury_marked(self._tables, dead)
@@ -242,12 +242,8 @@ def _extended(entry: KeyClaim, until: int) -> KeyClaim:
     return replace(entry, until=max(until, entry.until) if entry.run else until)
 
 
-def _shard(ref: MessageRef) -> Shard:
-    return ref.topic, ref.epoch, ref.shard
-
-
 def _by_shard(receipts: Sequence[Receipt]) -> dict[Shard, list[Receipt]]:
     shards: dict[Shard, list[Receipt]] = defaultdict(list)
     for receipt in receipts:
-        shards[_shard(receipt.ref)].append(receipt)
+        shards[receipt.ref.place].append(receipt)
     return shards

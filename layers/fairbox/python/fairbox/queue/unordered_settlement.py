@@ -131,7 +131,7 @@ class UnorderedSettlement:
         """
         shards: dict[Shard, list[MessageRef]] = defaultdict(list)
         for ref in refs:
-            shards[ref.topic, ref.epoch, ref.shard].append(ref)
+            shards[ref.place].append(ref)
         for shard, members in shards.items():
             self._hints.forget(shard)
             self._tables.hints.come_back(shard, segments_of_refs(members, until))

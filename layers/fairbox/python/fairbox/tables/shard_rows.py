@@ -20,6 +20,7 @@ from fairbox.tables.write_expressions import WriteExpressions
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from fairbox.model.messages import Shard
 
 OUTSTANDING_INDEX: Final = "OutstandingAllTopics"
 
@@ -82,6 +83,11 @@ class ShardRow:
     purged_dead: int = 0
     settled: bool = False
     recount: int | None = None
+
+    @property
+    def place(self) -> Shard:
+        """The shard."""
+        return self.topic, self.epoch, self.shard
 
     @property
     def outstanding(self) -> int:

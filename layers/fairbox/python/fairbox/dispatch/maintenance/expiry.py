@@ -73,10 +73,6 @@ class _Walk:
     removed: int = 0
     kept: int = 0
 
-    @property
-    def shard(self) -> Shard:
-        return self.row.topic, self.row.epoch, self.row.shard
-
 
 class Expiry:
     """Removes expired messages: a page of a topic's next shard in turn.
@@ -125,7 +121,7 @@ class Expiry:
             self._page(walk)
         except FairboxError as error:
             walk.ended = True
-            extra = {"shard": "/".join(map(str, walk.shard)), "error": str(error)}
+            extra = {"shard": "/".join(map(str, walk.row.place)), "error": str(error)}
             logger.warning("messages of a shard could not expire yet", extra=extra)
 
     def _page(self, walk: _Walk) -> None:
@@ -141,7 +137,7 @@ class Expiry:
             return
 
         page = self._expiries.page(
-            walk.lane, walk.shard, until=now - kept_ms, limit=PAGE, after=walk.after
+            walk.lane, walk.row.place, until=now - kept_ms, limit=PAGE, after=walk.after
         )
 
         # a run that was killed may have left some marked, which no receive returns
@@ -160,9 +156,9 @@ class Expiry:
     def _begin(self, walk: _Walk, now: int, kept_ms: int) -> bool:
         """Look at the heads of the lanes; if nothing has expired, postpone the next check."""
         walk.begun = True
-        heads = [self._tables.lanes.page("ready", *walk.shard, limit=2, consistent=False)]
+        heads = [self._tables.lanes.page("ready", *walk.row.place, limit=2, consistent=False)]
         if walk.row.later > 0:
-            head = self._tables.lanes.page("later", *walk.shard, limit=1, consistent=False)
+            head = self._tables.lanes.page("later", *walk.row.place, limit=1, consistent=False)
             heads.append(head)
         # the shard's row lies first in lane `ready`, then the oldest message
         oldest = min((_since(m) for head in heads for m in head.messages), default=now)
@@ -222,7 +218,7 @@ class Expiry:
         for some in _together(messages):
             for _ in range(_TRIES):
                 # in each try anew: the mark holds only for the version of the row that was read
-                row = self._tables.key_claims.get(walk.shard)
+                row = self._tables.key_claims.get(walk.row.place)
                 busy = {
                     e.key
                     for e in row.entries
@@ -231,7 +227,7 @@ class Expiry:
                 # an ack marks the entry, then deletes the message: it is done, and did not expire
                 acked = {i for e in row.entries for i in e.done}
                 free = [m for m in some if m.ref.id not in acked and key_digest(m) not in busy]
-                if not free or self._mark_with(free, walk.shard, _without(row, free, now)):
+                if not free or self._mark_with(free, walk.row.place, _without(row, free, now)):
                     marked += free
                     break
 

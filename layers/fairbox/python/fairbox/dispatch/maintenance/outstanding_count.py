@@ -77,15 +77,8 @@ def count_outstanding(
             if (count <= 0 and not doubtful) or heads >= MAX_HEADS:
                 continue
             heads += 1
-            page = (
-                tables.lanes.page(
-                    lane, row.topic, row.epoch, row.shard, limit=2, until_due=now, consistent=False
-                )
-                if lane == "later"
-                else tables.lanes.page(
-                    lane, row.topic, row.epoch, row.shard, limit=2, consistent=False
-                )
-            )
+            until = now if lane == "later" else None
+            page = tables.lanes.page(lane, *row.place, limit=2, until_due=until, consistent=False)
             doubtful |= page.row is not None and page.row.recount is not None
             # the head is the oldest; of a delayed one, the wait begins when it is due
             for stored in page.messages[:1]:

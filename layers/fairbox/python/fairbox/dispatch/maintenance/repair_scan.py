@@ -326,7 +326,7 @@ class Repair:
             ref = change.stored.ref
             topic = self._tables.topic_cache.get(ref.topic)
             if change.kind == "INSERT" and topic is not None and topic.pushed:
-                rings[ref.topic, ref.epoch, ref.shard].append(ref)
+                rings[ref.place].append(ref)
 
         self._doorbells.ring([Doorbell(*shard, tuple(refs)) for shard, refs in rings.items()])
 
@@ -387,7 +387,7 @@ class Repair:
             try:
                 if is_shard_row(item):
                     row = read_shard(item)
-                    its = seen[row.topic, row.epoch, row.shard]
+                    its = seen[row.place]
                     its.row, its.deferred = row, read_deferred(item)
                     continue
                 stored = read_message(item)
@@ -403,7 +403,7 @@ class Repair:
                 continue
 
             ref = stored.ref
-            shard = seen[ref.topic, ref.epoch, ref.shard]
+            shard = seen[ref.place]
             if stored.gone:
                 marked.append(stored)
             elif self._relocated(stored):
@@ -415,7 +415,7 @@ class Repair:
                 # a minute later than the sweep: what it is about to ring for is not lost
                 shard.overdue |= late + OVERDUE_MS < now
                 if late + FORGOTTEN_MS <= now and self._hidden(stored, shard, now):
-                    hidden[ref.topic, ref.epoch, ref.shard].append(ref)
+                    hidden[ref.place].append(ref)
 
         # ordered visits read one of these, and what follows it; others each of them
         bells = [Doorbell(*at, tuple(refs), kept=True) for at, refs in hidden.items()]
@@ -452,7 +452,7 @@ class Repair:
             return False
 
         if shard.position is None:
-            shard.position = self._tables.walks.read((ref.topic, ref.epoch, ref.shard))
+            shard.position = self._tables.walks.read(ref.place)
 
         lane: OpenLane = "later" if stored.lane == "later" else "ready"
         place = message_sk(ref.id, ref.due, lane)
@@ -514,7 +514,7 @@ class Repair:
         ended = [shard for shard, state in seen.items() if state.lanes and not state.newer]
 
         for row in self._read_rows(ended):
-            shard = row.topic, row.epoch, row.shard
+            shard = row.place
             lanes = seen[shard].lanes
             if "later" not in lanes and row.later and self._later_is_empty(shard):
                 lanes["later"] = 0  # a lane in which nothing lies is not in the scan
@@ -546,7 +546,7 @@ class Repair:
             some = shards[start : start + 100]
             rows = {shard: ShardRow(*shard) for shard in some}
             with suppress(Unreadable):  # one is damaged by now: the next run buries it
-                rows |= {(r.topic, r.epoch, r.shard): r for r in self._rows.get_many(some)}
+                rows |= {r.place: r for r in self._rows.get_many(some)}
                 yield from rows.values()
 
     def _unlist(self, row: ShardRow) -> None:
@@ -555,7 +555,7 @@ class Repair:
         listed = row.next_check is not None and row.next_check <= now
         if not listed or (row.ready, row.later, row.recount) != (0, 0, None):
             return
-        if self._later_is_empty((row.topic, row.epoch, row.shard)):
+        if self._later_is_empty(row.place):
             next_check = NEVER_MS if row.dead > 0 else None
             self._rows.change(replace(row, next_check=next_check, backoff=0), row)
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from fairbox.dispatch.parallel import Run
     from fairbox.dispatch.ports import Doorbells
     from fairbox.model.clock import Clock
+    from fairbox.model.messages import Shard
     from fairbox.tables.lanes import ShardPage
     from fairbox.tables.shard_rows import ShardRow
     from fairbox.tables.tables import Tables
@@ -98,7 +99,7 @@ class Sweep:
         self._clock = clock
         self._run = run
         self._expiry = expiry
-        self._checked: set[tuple[str, int, int]] = set()
+        self._checked: set[Shard] = set()
 
     def run(self, *, deadline: float) -> SweepReport:
         """Check every shard whose check is due, until the deadline (seconds since 1970).
@@ -118,7 +119,7 @@ class Sweep:
             rows, expiring = self._divided(rows, now)
 
         end = deadline - EXPIRY_SECONDS if expiring else deadline
-        waiting = [row for row in rows if _place(row) not in self._checked]
+        waiting = [row for row in rows if row.place not in self._checked]
         if not waiting:  # a new round
             self._checked.clear()
             waiting = rows
@@ -169,11 +170,11 @@ class Sweep:
 
         def check(row: ShardRow) -> None:
             now = milliseconds(self._clock)
-            if row.later > 0 and (due := next_delayed(self._tables, _place(row), now)) is not None:
-                ahead.append(Doorbell(*_place(row), not_before=due, after=ONLY_LATER))
+            if row.later > 0 and (due := next_delayed(self._tables, row.place, now)) is not None:
+                ahead.append(Doorbell(*row.place, not_before=due, after=ONLY_LATER))
             try:
                 if _due(row, now) and self._overdue(row):
-                    overdue.append(Doorbell(*_place(row)))
+                    overdue.append(Doorbell(*row.place))
             except NewerVersion:  # its row: the functions of that release take care of it
                 newer.append(row)
 
@@ -183,7 +184,7 @@ class Sweep:
         self._run([partial(self._doorbells.ring, bells[n : n + _DOORBELLS_A_CALL]) for n in calls])
 
         # behind the doorbells: if they fail, the next run checks these shards again
-        self._checked.update(map(_place, rows))
+        self._checked.update(row.place for row in rows)
         report.looked += len(rows)
         report.rung += len(overdue)
         report.newer += len(newer)
@@ -207,9 +208,7 @@ class Sweep:
     def _head(self, lane: str, row: ShardRow, until_due: int | None = None) -> ShardPage:
         return self._tables.lanes.page(
             "later" if lane == "later" else "ready",
-            row.topic,
-            row.epoch,
-            row.shard,
+            *row.place,
             limit=2 if lane == "ready" else 1,  # the shard row lies first in lane `ready`
             until_due=until_due,
             consistent=False,
@@ -218,10 +217,6 @@ class Sweep:
 
 def _due(row: ShardRow, now: int) -> bool:
     return row.next_check is None or row.next_check <= now
-
-
-def _place(row: ShardRow) -> tuple[str, int, int]:
-    return row.topic, row.epoch, row.shard
 
 
 def _fair(rows: Iterable[ShardRow], rng: random.Random) -> Iterator[ShardRow]:

@@ -271,7 +271,7 @@ class BlockingLetters:
         shard: topic, epoch and shard.
     """
 
-    def __init__(self, tables: Tables, topic: TopicState, shard: tuple[str, int, int]) -> None:
+    def __init__(self, tables: Tables, topic: TopicState, shard: Shard) -> None:
         self._tables = tables
         self._topic = topic
         self._shard = shard

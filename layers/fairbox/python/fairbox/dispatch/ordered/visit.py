@@ -64,7 +64,7 @@ class OrderedVisits:
         size. `fairbox.dispatch.ordered.barriers` gives the cost of a resize.
         """
         tables = self._dispatcher.tables
-        shard = (doorbell.topic, doorbell.epoch, doorbell.shard)
+        shard = doorbell.place
         now = milliseconds(self._dispatcher.clock)
         page: ShardPage | None = None
         if shard in self._deep:

@@ -274,7 +274,7 @@ class Marking:
             if event.kind == "delivered":
                 work.deliveries[ref.topic].append(event.delivery)
         if lane_change is not None:
-            work.changes[ref.topic, ref.epoch, ref.shard].append(lane_change)
+            work.changes[ref.place].append(lane_change)
         if item is not None:
             work.acks[item] = None
 
@@ -377,14 +377,14 @@ class Marking:
                     found += self._tables.rows.get_many([shard]) or [ShardRow(*shard)]
                 except Unreadable:
                     work.doubtful[shard] = None
-            shards = [(row.topic, row.epoch, row.shard) for row in found]
+            shards = [row.place for row in found]
 
         rows = {shard: ShardRow(*shard) for shard in shards}
-        return rows | {(row.topic, row.epoch, row.shard): row for row in found}
+        return rows | {row.place: row for row in found}
 
     def _count_shard(self, before: ShardRow, work: _Work, report: MarkReport, now: int) -> bool:
         """Bring a row up to date; return whether it was as it was read."""
-        shard = before.topic, before.epoch, before.shard
+        shard = before.place
         changes = work.changes[shard]
         fresh = fresh_changes(before, changes)
         if len(fresh) < len(changes):
