@@ -8,11 +8,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from botocore.response import StreamingBody
-from fairbox.destinations.eventbridge import EventBridge
-from fairbox.destinations.kinesis import Kinesis
+from fairbox.destinations.aws_services import EventBridge, Kinesis, Sns, Sqs
 from fairbox.destinations.lambda_ import Lambda
-from fairbox.destinations.sns import Sns
-from fairbox.destinations.sqs import Sqs
 from fairbox.dispatch.ports import TAKEN
 
 from tests.support.destination_examples import ACCOUNT

@@ -44,7 +44,6 @@ class TimedDestination:
     seconds: float = 0.05
     limits: Limits = field(default_factory=lambda: Limits(1, 1 << 30))
     quick: bool = False
-    keeps_order: bool = True
     failure: Outcome | None = None
     taken: dict[str, float] = field(default_factory=dict)
     tries: Counter[str] = field(default_factory=Counter)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from fairbox import BodyTooLarge, Message, Outbox, Subscription, Topic
 from fairbox.client.publishing import ALWAYS_FIT
+from fairbox.destinations.aws_services import Sns
 from fairbox.destinations.body_limits import excess
-from fairbox.destinations.sns import Sns
 from fairbox.model.bodies import ARCHIVED_UP_TO
 from fairbox.model.ids import IdGenerator
 from fairbox.model.topics import SCHEMES

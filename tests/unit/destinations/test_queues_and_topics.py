@@ -14,8 +14,7 @@ from botocore.exceptions import (
     ReadTimeoutError,
 )
 from fairbox.cloudevents import parse_structured
-from fairbox.destinations.sns import Sns
-from fairbox.destinations.sqs import Sqs
+from fairbox.destinations.aws_services import Sns, Sqs
 from fairbox.dispatch.ports import TAKEN, Outcome
 from fairbox.errors import InvalidInput
 from fairbox.tables.stored_messages import Offloaded
@@ -84,13 +83,6 @@ def test_a_fifo_queue_keeps_groups_and_drops_what_was_sent_before(sqs: Any) -> N
     assert "k" in groups.values()
     assert keyless.message.id in groups.values()
     assert "k é" not in groups.values()
-
-
-def test_a_queue_keeps_order_only_when_it_is_fifo() -> None:
-    assert Sqs(None, URL + ".fifo").keeps_order
-    assert not Sqs(None, URL).keeps_order
-    assert Sns(None, ARN + ".fifo").keeps_order
-    assert not Sns(None, ARN).keeps_order
 
 
 def test_the_deduplication_id_tells_two_topics_apart_and_attempts_not() -> None:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from botocore.exceptions import ReadTimeoutError
 from botocore.response import StreamingBody
-from fairbox.destinations.eventbridge import EventBridge
-from fairbox.destinations.kinesis import Kinesis
+from fairbox.destinations.aws_services import EventBridge, Kinesis
 from fairbox.destinations.lambda_ import Lambda
 from fairbox.destinations.topic import PulledTopic
 from fairbox.dispatch.ports import TAKEN, Outcome
@@ -73,11 +72,6 @@ def test_a_source_or_type_that_the_bus_refuses_stands_in_the_envelope_only(sourc
     assert (entry["Source"], entry["DetailType"]) == ("fairbox", "fairbox.message")
     detail = json.loads(entry["Detail"])
     assert (detail["source"], detail["type"]) == (source, "t" * 200)
-
-
-def test_a_bus_keeps_no_order_and_a_stream_does() -> None:
-    assert not EventBridge(None, "bus").keeps_order
-    assert Kinesis(None, STREAM).keeps_order
 
 
 def test_each_record_of_a_stream_gets_its_own_outcome() -> None:

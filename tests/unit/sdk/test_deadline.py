@@ -12,7 +12,7 @@ import pytest
 from botocore.config import Config
 from fairbox.aws.sqs_queues import send_all
 from fairbox.destinations import make_clients
-from fairbox.destinations.sqs import Sqs
+from fairbox.destinations.aws_services import Sqs
 from fairbox.dispatch.sending.sender import run_concurrently
 from fairbox.errors import Unavailable
 from fairbox.model.clock import SystemClock, calls_until, out_of_time, seconds_left

@@ -179,7 +179,6 @@ class Counting:
 
     seconds: float
     limits: Limits = ONE
-    keeps_order: bool = True
     quick: bool = False
     answer: Callable[[int], Outcome] = lambda _: TAKEN
     until: int = 0  # messages in its hands before which it answers none

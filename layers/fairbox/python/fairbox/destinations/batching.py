@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any, Final
 from botocore.exceptions import BotoCoreError, ClientError
 
 from fairbox.cloudevents import envelope
-from fairbox.destinations.outcomes import of_entry, of_error, refused, throttled, too_large
-from fairbox.dispatch.ports import TAKEN, Limits, Outcome
+from fairbox.destinations.outcomes import of_error, refused, throttled, too_large
+from fairbox.errors import InvalidInput
 from fairbox.model.chunks import chunks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    import re
+    from collections.abc import Sequence
 
+    from fairbox.dispatch.ports import Limits, Outcome
     from fairbox.tables.stored_messages import StoredMessage
 
 _MEMO_ENTRIES: Final = 256
@@ -45,16 +47,26 @@ class BatchDestination(ABC):
 
     Args:
         client: the service's boto3 client; its time-outs bound each call.
-        monotonic: seconds that never step back.
+        address: without its scheme.
+
+    Attributes:
+        pattern: of an address.
+        expected: the same in words.
+
+    Raises:
+        InvalidInput: the address does not match.
     """
 
     limits: Limits
-    keeps_order: bool
+    pattern: re.Pattern[str]
+    expected: str
     quick = True
 
-    def __init__(self, client: Any, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._client = client
-        self._monotonic = monotonic
+    def __init__(self, client: Any, address: str) -> None:
+        if self.pattern.fullmatch(address) is None:
+            raise InvalidInput("destination", self.expected)
+        self.client = client
+        self.address = address
         self._memo: dict[str, tuple[StoredMessage, Prepared]] = {}
         self._memo_bytes = 0
 
@@ -85,7 +97,7 @@ class BatchDestination(ABC):
 
     def send(self, messages: Sequence[StoredMessage], timeout: float) -> list[Outcome]:
         """Send the messages in one call, in several where they exceed its limits."""
-        deadline = self._monotonic() + timeout
+        deadline = time.monotonic() + timeout
         outcomes: list[Outcome | None] = [None] * len(messages)
         prepared = [self._prepared(message) for message in messages]
         # planning has asked for the same entries; from here on they would only take memory
@@ -110,7 +122,7 @@ class BatchDestination(ABC):
 
     def _results(self, entries: list[dict[str, Any]], deadline: float) -> list[Outcome]:
         # throttled: not tried, so no attempt counts
-        if self._monotonic() >= deadline:
+        if time.monotonic() >= deadline:
             return [throttled("no time was left for the call")] * len(entries)
         try:
             return self.call(entries)
@@ -134,24 +146,3 @@ class BatchDestination(ABC):
     def _forget(self) -> None:
         self._memo.clear()
         self._memo_bytes = 0
-
-
-def by_id(response: Mapping[str, Any], count: int) -> list[Outcome]:
-    """Return the outcomes of entries called `0` to `count - 1` (SQS and SNS)."""
-    outcomes = {entry["Id"]: TAKEN for entry in response.get("Successful", ())}
-    for failed in response.get("Failed", ()):
-        code, text = failed.get("Code", "error"), failed.get("Message", "")
-        outcomes[failed["Id"]] = of_entry(str(code), str(text))
-    # an entry without an answer may have been taken: tried again, and never lost
-    return [outcomes.get(str(n), refused("the answer leaves it out")) for n in range(count)]
-
-
-def in_order(results: Sequence[Mapping[str, Any]], count: int) -> list[Outcome]:
-    """Return the outcomes of entries that are answered in their order (EventBridge, Kinesis)."""
-    outcomes = [
-        of_entry(str(result["ErrorCode"]), str(result.get("ErrorMessage", "")))
-        if result.get("ErrorCode")
-        else TAKEN
-        for result in results[:count]
-    ]
-    return outcomes + [refused("the answer leaves it out")] * (count - len(outcomes))

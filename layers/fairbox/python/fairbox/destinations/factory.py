@@ -27,14 +27,9 @@ if TYPE_CHECKING:
     from fairbox.model.topics import Subscription
 
 _MAX_KEPT: Final = 1000
-# By scheme, which is the name of the service too: module and class. A process imports only the
+# By scheme, which is the name of the service too: the class. A process imports only the kinds of
 # destinations that it sends to, because imports are cold-start time.
-_BATCHED: Final = {
-    "sqs": ("sqs", "Sqs"),
-    "sns": ("sns", "Sns"),
-    "events": ("eventbridge", "EventBridge"),
-    "kinesis": ("kinesis", "Kinesis"),
-}
+_BATCHED: Final = {"sqs": "Sqs", "sns": "Sns", "events": "EventBridge", "kinesis": "Kinesis"}
 
 _EXAMPLES: Final = {
     "sqs": "https://sqs.eu-west-1.amazonaws.com/123456789012/billing",
@@ -167,9 +162,8 @@ class DestinationFactory:
 
 
 def _kind(scheme: str) -> Callable[[Any, str], Destination]:
-    module, name = _BATCHED[scheme]
     kind: Callable[[Any, str], Destination]
-    kind = getattr(import_module(f"fairbox.destinations.{module}"), name)
+    kind = getattr(import_module("fairbox.destinations.aws_services"), _BATCHED[scheme])
     return kind
 
 

@@ -43,7 +43,6 @@ class PublishedFeed:
     """
 
     limits = Limits(BUNDLE_MESSAGES, MAX_BODY)
-    keeps_order = True
     quick = True
 
     def __init__(self, name: str, publish: PublishMany) -> None:

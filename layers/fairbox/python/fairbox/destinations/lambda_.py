@@ -38,7 +38,6 @@ class Lambda:
     """
 
     limits = Limits(1, 6 * 1024 * 1024)
-    keeps_order = True
     quick = False
 
     def __init__(self, client_for: Callable[[float], Any], arn: str) -> None:

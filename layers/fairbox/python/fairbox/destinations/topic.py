@@ -51,7 +51,6 @@ class PulledTopic:
     """
 
     limits = Limits(25, MAX_BODY_BYTES + _OVERHEAD)
-    keeps_order = True
     quick = True
 
     def __init__(self, name: str, add_many: Callable[[Sequence[Message]], list[Outcome]]) -> None:

@@ -65,7 +65,6 @@ class Webhook:
         max_bytes: of body and headers.
     """
 
-    keeps_order = True
     quick = False
 
     def __init__(

@@ -73,12 +73,10 @@ class Destination(Protocol):
 
     Attributes:
         limits: of one call.
-        keeps_order: whether it keeps the order in which calls are made, by partition key.
         quick: whether the relay may call it from the stream (3 s at most a call).
     """
 
     limits: Limits
-    keeps_order: bool
     quick: bool
 
     def size(self, message: StoredMessage) -> int:

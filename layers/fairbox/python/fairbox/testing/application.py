@@ -73,7 +73,6 @@ class MemoryDestination:
     """
 
     limits: Limits = field(default_factory=lambda: Limits(10, 1024 * 1024))
-    keeps_order: bool = True
     quick: bool = True
     received: list[StoredMessage] = field(default_factory=list)
     answer: Callable[[StoredMessage], Outcome] = lambda _: TAKEN

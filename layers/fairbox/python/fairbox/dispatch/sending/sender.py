@@ -249,7 +249,6 @@ class _Timed:
 
     def __init__(self, destination: Destination, clock: Clock) -> None:
         self.limits = destination.limits
-        self.keeps_order = destination.keeps_order
         self.quick = destination.quick
         self.size = destination.size
         self.seconds: float | None = None
@@ -268,7 +267,6 @@ class _Closed:
 
     def __init__(self, reason: str) -> None:
         self.limits = Limits(100, 1 << 30)
-        self.keeps_order = True
         self.quick = False  # another function's settings may open it: the relay leaves it to visits
         self._reason = reason
 
