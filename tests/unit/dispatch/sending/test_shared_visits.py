@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fairbox import Message, Subscription, Topic
+from fairbox.dispatch.delivery import How
 from fairbox.dispatch.dispatcher import Dispatcher, run_concurrently, run_sequentially
 from fairbox.dispatch.ports import TAKEN, Limits, Outcome
 from fairbox.dispatch.sending import sender
@@ -62,7 +63,7 @@ def dispatcher(
 
 def deliver(app: App, over: Dispatcher, **how: Any) -> DeliveryResult:
     messages = [read_message(item) for item in app.lying()]
-    return over.deliver(messages, deadline=over.clock.now() + 18, **how)
+    return over.deliver(messages, How(**how), deadline=over.clock.now() + 18)
 
 
 class TestHandingOver:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from fairbox.observability.delivery_metrics import DeliveryMetrics
 
@@ -74,7 +74,23 @@ class SendOrder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class How:
-    """The arguments of `Dispatcher.deliver` with these names."""
+    """The way in which a delivery is made.
+
+    Attributes:
+        order: of an ordered shard, its order; the caller then enqueues visits of messages that
+            wait.
+        from_stream: leave out subscriptions that may not be called from the stream; the result
+            has the messages `left`, for which no visit is enqueued. A line that turns out to be
+            slow gets no further call.
+        shared: leave out subscriptions that need visits apart; the result has their messages
+            `apart`, for which no visit is enqueued. A line is slow at a fifth of the duration; and
+            once a line has no work left, the others go on for half a second. The jobs of these
+            lines are handed over. Not on ordered topics.
+        subscription: send to this one only, in one of its groups; empty: to all.
+        kept: no walk looks for these messages: they keep doorbells of their own.
+        walk: skip messages under retry, which have their own doorbells, until they are a minute
+            overdue.
+    """
 
     order: SendOrder | None = None
     from_stream: bool = False
@@ -82,6 +98,9 @@ class How:
     subscription: str = ""
     kept: bool = False
     walk: bool = False
+
+
+PLAIN: Final = How()
 
 
 @dataclass(slots=True)
@@ -96,6 +115,7 @@ class Delivery:
         apart: the jobs of others.
         admitted: those of `jobs` that are sent.
         result: is filled.
+        probes: by topic and subscription that is not ready, when it may be probed (ms).
     """
 
     how: How
@@ -105,6 +125,7 @@ class Delivery:
     apart: list[Job]
     admitted: Admitted
     result: DeliveryResult
+    probes: dict[str, dict[str, int]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

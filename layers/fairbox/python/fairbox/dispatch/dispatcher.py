@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from fairbox.dispatch.decisions import OutcomeWriter
-from fairbox.dispatch.delivery import Admitted, Delivery, DeliveryResult, How, Job
+from fairbox.dispatch.delivery import PLAIN, Admitted, Delivery, DeliveryResult, How, Job
 from fairbox.dispatch.overlapping_pages import PageStream
 from fairbox.dispatch.ports import OVERDUE_MS, Doorbell
 from fairbox.dispatch.sending.circuit_breakers import Gate
@@ -22,10 +22,9 @@ from fairbox.errors import FairboxError
 from fairbox.model.clock import milliseconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from random import Random
 
-    from fairbox.dispatch.delivery import SendOrder
     from fairbox.dispatch.overlapping_pages import Page
     from fairbox.dispatch.ports import Destinations, Doorbells, Outcome
     from fairbox.dispatch.sending.lines import Readiness
@@ -90,47 +89,24 @@ class Dispatcher:
     def deliver(
         self,
         messages: Sequence[StoredMessage],
+        how: How = PLAIN,
         *,
         deadline: float,
         timeout: float = 14.0,
-        order: SendOrder | None = None,
-        from_stream: bool = False,
-        shared: bool = False,
-        subscription: str = "",
-        kept: bool = False,
-        walk: bool = False,
     ) -> DeliveryResult:
         """Send messages that are due to the subscriptions that lack them, and write the outcomes.
 
         Args:
             messages: outstanding messages of pushed topics, in the order to send them.
+            how: by default to all subscriptions at once.
             deadline: no call begins after this time (seconds since 1970).
             timeout: seconds that one call may take, where the subscription does not say less.
-            order: of an ordered shard, its order; the caller then enqueues visits of messages that
-                wait.
-            from_stream: leave out subscriptions that may not be called from the stream; the result
-                has the messages `left`, for which no visit is enqueued here.
-            shared: leave out subscriptions that need visits apart; the result has their messages
-                `apart`, for which no visit is enqueued here. Not on ordered topics.
-            subscription: send to this one only; empty: to all.
-            kept: no walk looks for these messages: they keep doorbells of their own.
-            walk: skip messages under retry, which have their own doorbells, until they are a
-                minute overdue.
 
         Returns:
             The result; nothing is raised for a destination's failure.
         """
-        how = How(order, from_stream, shared, subscription, kept, walk)
         delivery = self._begin(messages, how)
-        sent = self._sender.send(
-            delivery.admitted.jobs,
-            deadline,
-            timeout,
-            from_stream=from_stream,
-            shared=shared,
-            apart=bool(subscription),
-        )
-
+        sent = self._sender.send(delivery.admitted.jobs, deadline, timeout, how)
         delivery.result.outcomes = sent.outcomes
         self._finish(delivery, sent.handed_over)
         return delivery.result
@@ -160,7 +136,7 @@ class Dispatcher:
             stream = PageStream(
                 page, pages, partial(self._begin, how=how), self._finish, self._flows
             )
-            sent = self._sender.send(stream.jobs, deadline, timeout, apart=True, more=stream.more)
+            sent = self._sender.send(stream.jobs, deadline, timeout, how, stream.more)
             stream.end(sent.outcomes)
 
     def _flows(self, delivery: Delivery) -> bool:
@@ -179,7 +155,7 @@ class Dispatcher:
             n: self.tables.topic_cache.get(n) for n in dict.fromkeys(m.ref.topic for m in messages)
         }
         pushed = [(m, t) for m in messages if (t := topics[m.ref.topic]) and t.subscriptions]
-        jobs = self._jobs(pushed, how.order, OVERDUE_MS if how.walk else 0)
+        jobs = self._jobs(pushed, how)
 
         # asked once for each subscription, not for each message
         if how.from_stream:
@@ -203,36 +179,25 @@ class Dispatcher:
 
     def _finish(self, delivery: Delivery, handed_over: Sequence[Job] = ()) -> None:
         """Write the outcomes of a delivery, and enqueue visits of the messages that stay."""
-        how, topics, pushed = delivery.how, delivery.topics, delivery.pushed
-        admitted, result = delivery.admitted, delivery.result
+        alone, topics, admitted = delivery.how.subscription, delivery.topics, delivery.admitted
         # asked again, since the answers of this delivery may have opened circuits
-        probes = {t.topic.name: self.gate.next_probes(t) for t in topics.values() if t is not None}
+        delivery.probes = {
+            t.topic.name: self.gate.next_probes(t) for t in topics.values() if t is not None
+        }
 
         # before the waits are noted: jobs that are handed over have visits of their own
-        if delivery.apart or handed_over:
-            self._hand_over([*delivery.apart, *handed_over], probes, admitted, result)
-        if how.subscription:  # the others' visits see to them
-            others = [(m.ref, t.subscription_names - {how.subscription}) for m, t in pushed]
+        self._hand_over(delivery, [*delivery.apart, *handed_over])
+        if alone:  # the others' visits see to them
+            others = [(m.ref, t.subscription_names - {alone}) for m, t in delivery.pushed]
             admitted.elsewhere |= {(ref, name) for ref, names in others for name in names}
             admitted.waiting |= admitted.elsewhere
 
-        self._note_waits(delivery.jobs, admitted, probes, result)
-        self._follow_circuits(topics, result)
-
-        rings = self._conclude(
-            pushed,
-            admitted,
-            probes,
-            result,
-            order=how.order,
-            from_stream=how.from_stream,
-            kept=how.kept,
-            walk=how.walk,
-        )
-
-        if how.subscription:
-            rings = [replace(bell, subscription=how.subscription) for bell in rings]
-        self._ring(rings, result)
+        self._note_waits(delivery)
+        self._follow_circuits(topics, delivery.result)
+        rings = self._conclude(delivery)
+        if alone:
+            rings = [replace(bell, subscription=alone) for bell in rings]
+        self._ring(rings, delivery.result)
 
     def relayed(self, stored: StoredMessage, topic: TopicState) -> bool:
         """Whether the relay sends such a message, or would send it to a subscription."""
@@ -241,13 +206,9 @@ class Dispatcher:
             s.name in lacking and self._sender.allowed_in_stream(s) for s in topic.subscriptions
         )
 
-    def _jobs(
-        self,
-        messages: Sequence[tuple[StoredMessage, TopicState]],
-        order: SendOrder | None,
-        patience: int,
-    ) -> list[Job]:
-        now = milliseconds(self.clock)
+    def _jobs(self, messages: Sequence[tuple[StoredMessage, TopicState]], how: How) -> list[Job]:
+        now, order = milliseconds(self.clock), how.order
+        patience = OVERDUE_MS if how.walk else 0
         jobs = []
         for stored, topic in messages:
             lacking = stored.lacking(topic.subscription_names)
@@ -271,32 +232,21 @@ class Dispatcher:
             result.metrics.errors.append(str(error))
             return Admitted()
 
-    def _hand_over(
-        self,
-        jobs: Sequence[Job],
-        probes: Mapping[str, Mapping[str, int]],
-        admitted: Admitted,
-        result: DeliveryResult,
-    ) -> None:
+    def _hand_over(self, delivery: Delivery, jobs: Sequence[Job]) -> None:
         """Note the jobs for visits apart, where the subscription may be called or probed now."""
         now = milliseconds(self.clock)
         for job in jobs:
             name, ref = job.subscription.name, job.stored.ref
-            admitted.waiting.add((ref, name))
-            probe = probes[ref.topic].get(name)
+            delivery.admitted.waiting.add((ref, name))
+            probe = delivery.probes[ref.topic].get(name)
             if probe is None or 0 < probe <= now:
-                admitted.elsewhere.add((ref, name))
-                result.apart.setdefault((ref.topic, name), []).append(ref)
+                delivery.admitted.elsewhere.add((ref, name))
+                delivery.result.apart.setdefault((ref.topic, name), []).append(ref)
 
-    def _note_waits(
-        self,
-        jobs: Sequence[Job],
-        admitted: Admitted,
-        probes: Mapping[str, Mapping[str, int]],
-        result: DeliveryResult,
-    ) -> None:
+    def _note_waits(self, delivery: Delivery) -> None:
         """Note when to come back to subscriptions that do not take everything now."""
-        for job in jobs:
+        admitted, result = delivery.admitted, delivery.result
+        for job in delivery.jobs:
             name, ref = job.subscription.name, job.stored.ref
             outcome = result.outcomes.get((ref, name))
             # a refused message has a retry of its own, which says when
@@ -305,7 +255,7 @@ class Dispatcher:
                 continue
 
             now = milliseconds(self.clock)
-            probe = probes[ref.topic].get(name)
+            probe = delivery.probes[ref.topic].get(name)
             if probe is not None:
                 # a minute late, because whoever probes or resumes it enqueues visits before
                 result.waits[name] = max(probe, now) + _UNRUNG_MS
@@ -334,31 +284,20 @@ class Dispatcher:
         if events:
             self._ring(follow_up_bells(events, topics, milliseconds(self.clock), self.rng), result)
 
-    def _conclude(
-        self,
-        messages: Sequence[tuple[StoredMessage, TopicState]],
-        admitted: Admitted,
-        probes: Mapping[str, Mapping[str, int]],
-        result: DeliveryResult,
-        *,
-        order: SendOrder | None,
-        from_stream: bool,
-        kept: bool,
-        walk: bool,
-    ) -> list[Doorbell]:
+    def _conclude(self, delivery: Delivery) -> list[Doorbell]:
         """Write the outcomes; return the doorbells of messages that stay."""
-        writer = OutcomeWriter(self.tables, self.clock, self.rng, result, order)
+        how, result = delivery.how, delivery.result
+        writer = OutcomeWriter(self.tables, self.clock, self.rng, result, how.order)
         settled = []
-        for stored, topic in messages:
-            ref, not_ready = stored.ref, probes[stored.ref.topic]
+        for stored, topic in delivery.pushed:
             outcomes = {
-                s.name: result.outcomes[ref, s.name]
+                s.name: result.outcomes[stored.ref, s.name]
                 for s in topic.subscriptions
-                if (ref, s.name) in result.outcomes
+                if (stored.ref, s.name) in result.outcomes
             }
-            waits = _waits(stored, topic, admitted, not_ready, outcomes)
-            refused = {name for name, o in outcomes.items() if o.verdict == "refused"}
-            if walk:  # others have doorbells, or are noted in the position
+            waits = _waits(delivery, stored, topic, outcomes)
+            refused = frozenset(n for n, o in outcomes.items() if o.verdict == "refused")
+            if how.walk:  # others have doorbells, or are noted in the position
                 waits |= dict.fromkeys(topic.subscription_names - refused)
             due = writer.settle(stored, topic, outcomes, waits)
             settled.append((stored, topic, outcomes, refused, due))
@@ -368,81 +307,62 @@ class Dispatcher:
 
         rings: dict[tuple[Shard, int, str, bool], list[MessageRef]] = defaultdict(list)
         # on an ordered shard the visit itself enqueues what follows, from the entries of its row
-        for stored, topic, outcomes, refused, due in settled if order is None else ():
-            ref, not_ready = stored.ref, probes[stored.ref.topic]
+        for stored, topic, outcomes, refused, due in settled if how.order is None else ():
+            ref = stored.ref
             after = stored if ref in result.unsettled else result.after.get(ref)
             if after is None or after.gone:
                 continue
 
             if due is None:  # one doorbell at most, or they would multiply
-                unsent = topic.subscription_names if not walk else refused
-                back = self._back(ref, unsent, not_ready, admitted, result)
-                retries = dict(self._retries(after, topic, admitted, back, kept=kept))
+                unsent = refused if how.walk else topic.subscription_names
+                retries = self._retries(delivery, after, unsent)
                 if retries:
                     name = next(iter(retries)) if len(retries) == 1 else ""
                     rings[ref.place, -(-min(retries.values()) // 1000), name, True].append(ref)
-                continue
-
-            if from_stream and self._left_out(stored, topic, not_ready, outcomes):
+            elif how.from_stream and self._left_out(delivery, stored, topic, outcomes):
                 result.left.append(ref)
             else:
                 tried = after.tried(topic.subscription_names)
-                rings[ref.place, -(-due // 1000), "", kept or tried].append(ref)
+                rings[ref.place, -(-due // 1000), "", how.kept or tried].append(ref)
 
         return [
             Doorbell(*shard, tuple(refs), second * 1000, subscription=name, kept=own)
             for (shard, second, name, own), refs in rings.items()
         ]
 
-    def _back(
-        self,
-        ref: MessageRef,
-        names: Iterable[str],
-        not_ready: Mapping[str, int],
-        admitted: Admitted,
-        result: DeliveryResult,
-    ) -> dict[str, int]:
-        """Return when to try a message again at subscriptions, should they lack it (ms)."""
-        now = milliseconds(self.clock)
-        back = {}
-        for name in names:
-            if name in not_ready:
-                back[name] = (not_ready[name] or now + _PAUSED_MS) + _AFTER_PROBE_MS
-            elif (ref, name) in admitted.waiting:
-                back[name] = result.waits.get(name) or now + _AGAIN_MS
-            else:  # it could not be reached, or what became of it could not be written
-                back[name] = now + OVERDUE_MS
-        return back
-
     def _retries(
-        self,
-        stored: StoredMessage,
-        topic: TopicState,
-        admitted: Admitted,
-        back: Mapping[str, int],
-        *,
-        kept: bool,
-    ) -> Iterator[tuple[str, int]]:
-        """Yield subscriptions that lack a message and when to try it again there (ms).
+        self, delivery: Delivery, stored: StoredMessage, names: frozenset[str]
+    ) -> dict[str, int]:
+        """Return when to try a message again (ms) at those of these subscriptions that lack it.
 
         Walks do not look for messages under retry. Others that were not tried come first: the
         probe's walk sends them.
         """
-        now = milliseconds(self.clock)
-        for name in sorted(stored.lacking(topic.subscription_names) & back.keys()):
-            if (stored.ref, name) in admitted.elsewhere:
+        now, ref, admitted = milliseconds(self.clock), stored.ref, delivery.admitted
+        not_ready, times = delivery.probes[ref.topic], {}
+        for name in sorted(stored.lacking(names)):
+            under_retry = stored.state(name).attempts or delivery.how.kept
+            if (ref, name) in admitted.elsewhere or not under_retry:
                 continue
-            if stored.state(name).attempts or kept:
-                yield name, max(back[name], now, stored.due(name))
+            if name in not_ready:
+                back = (not_ready[name] or now + _PAUSED_MS) + _AFTER_PROBE_MS
+            elif (ref, name) in admitted.waiting:
+                back = delivery.result.waits.get(name) or now + _AGAIN_MS
+            else:  # it could not be reached, or what became of it could not be written
+                back = now + OVERDUE_MS
+            times[name] = max(back, now, stored.due(name))
+
+        return times
 
     def _left_out(
         self,
+        delivery: Delivery,
         stored: StoredMessage,
         topic: TopicState,
-        not_ready: Mapping[str, int],
         tried: Mapping[str, Outcome],
     ) -> bool:
         """Whether a subscription was not tried because it may not be called from the stream."""
+        not_ready = delivery.probes[stored.ref.topic]
         lacking = stored.lacking(topic.subscription_names) - tried.keys() - not_ready.keys()
         return any(
             s.name in lacking and not self._sender.allowed_in_stream(s) for s in topic.subscriptions
@@ -457,19 +377,15 @@ class Dispatcher:
 
 
 def _waits(
-    stored: StoredMessage,
-    topic: TopicState,
-    admitted: Admitted,
-    not_ready: Mapping[str, int],
-    outcomes: Mapping[str, Outcome],
+    delivery: Delivery, stored: StoredMessage, topic: TopicState, outcomes: Mapping[str, Outcome]
 ) -> dict[str, int | None]:
     """Return by subscription that is not ready when to visit the message (ms); None: not for it."""
     waits: dict[str, int | None] = {}
     for subscription in topic.subscriptions:
         name = subscription.name
-        if (stored.ref, name) in admitted.waiting:
+        if (stored.ref, name) in delivery.admitted.waiting:
             waits[name] = None
-        elif (probe := not_ready.get(name)) is not None:
+        elif (probe := delivery.probes[stored.ref.topic].get(name)) is not None:
             outcome = outcomes.get(name)
             # messages that were not tried come first: the probe's visit sends them
             tried = probe > 0 and outcome is not None and outcome.verdict != "refused"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.dispatch.burials import Burials
-from fairbox.dispatch.delivery import DeliveryResult
+from fairbox.dispatch.delivery import DeliveryResult, How
 from fairbox.dispatch.ports import Doorbell
 from fairbox.errors import FairboxError, NewerVersion, Unreadable
 from fairbox.model.clock import milliseconds
@@ -131,7 +131,10 @@ class Relay:
         to_send, rings = inbox.to_send, inbox.rings
         if to_send:
             report.delivery = self._dispatcher.deliver(
-                list(to_send.values()), deadline=deadline, timeout=CALL_SECONDS, from_stream=True
+                list(to_send.values()),
+                How(from_stream=True),
+                deadline=deadline,
+                timeout=CALL_SECONDS,
             )
 
         for ref in report.delivery.left:

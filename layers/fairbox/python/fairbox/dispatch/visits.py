@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from fairbox.dispatch.burials import readable
-from fairbox.dispatch.delivery import VisitReport
+from fairbox.dispatch.delivery import How, VisitReport
 from fairbox.dispatch.ordered.visit import OrderedVisits
 from fairbox.dispatch.ports import Doorbell
 from fairbox.dispatch.walks import Walk, places_below, places_since
@@ -136,13 +136,8 @@ class Visits:
         readable_ = readable(self._tables, messages, unreadable, report)
 
         if readable_:
-            result = self._dispatcher.deliver(
-                readable_,
-                deadline=deadline,
-                shared=not alone,
-                subscription=alone,
-                kept=doorbell.kept,
-            )
+            how = How(shared=not alone, subscription=alone, kept=doorbell.kept)
+            result = self._dispatcher.deliver(readable_, how, deadline=deadline)
             report.deliveries.append(result)
             self._hand_over(result.apart, kept=doorbell.kept)
 

@@ -13,6 +13,7 @@ from itertools import compress
 from typing import TYPE_CHECKING, Final
 
 from fairbox.dispatch.burials import readable
+from fairbox.dispatch.delivery import How
 from fairbox.dispatch.ports import FROM_HEAD, OVERDUE_MS, Doorbell
 from fairbox.dispatch.sending.rate_limits import PAGE, page_size
 from fairbox.model.clock import milliseconds
@@ -149,12 +150,9 @@ class Walk:
             if self._unsent and self._clock.now() >= self._deadline:
                 return False  # the time ended within a page
         else:
+            how = How(shared=True, walk=True)
             for messages, done in pages:
-                done(
-                    self._dispatcher.deliver(
-                        messages, deadline=self._deadline, shared=True, walk=True
-                    )
-                )
+                done(self._dispatcher.deliver(messages, how, deadline=self._deadline))
 
         return self._ended
 

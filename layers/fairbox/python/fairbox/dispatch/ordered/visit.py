@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from fairbox.dispatch.burials import readable
+from fairbox.dispatch.delivery import How
 from fairbox.dispatch.ordered.barriers import NOTHING, BlockingLetters, ResizeBarrier
 from fairbox.dispatch.ordered.key_order import CHECK_MS, KeyOrder
 from fairbox.errors import Unavailable
@@ -361,7 +362,7 @@ class OrderedVisit:
     def _deliver(self, messages: Sequence[StoredMessage]) -> None:
         if not messages:
             return
-        report = self._dispatcher.deliver(messages, deadline=self._deadline, order=self)
+        report = self._dispatcher.deliver(messages, How(order=self), deadline=self._deadline)
         self._report.deliveries.append(report)
         now = milliseconds(self._clock)
         self._order.lift_heads()

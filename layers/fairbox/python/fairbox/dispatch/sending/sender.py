@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from random import Random
 
-    from fairbox.dispatch.delivery import Job
+    from fairbox.dispatch.delivery import How, Job
     from fairbox.dispatch.ports import Destination, Destinations, Outcomes
     from fairbox.model.bodies import BodyStore
     from fairbox.model.clock import Clock
@@ -116,10 +116,7 @@ class Sender:
         jobs: Iterable[Job],
         deadline: float,
         timeout: float,
-        *,
-        from_stream: bool = False,
-        shared: bool = False,
-        apart: bool = False,
+        how: How,
         more: More | None = None,
     ) -> Sent:
         """Send these, those of one address together; return the answers.
@@ -131,21 +128,18 @@ class Sender:
             jobs: in the order to send them, of each topic and tenant.
             deadline: no call begins after this time (seconds since 1970).
             timeout: seconds that one call may take, where the subscription does not say less.
-            from_stream: a line that turns out to be slow gets no further call.
-            shared: so it is here, at a fifth of the duration. And once a line has no work left, the
-                others go on for half a second. The jobs of these lines are handed over.
-            apart: the delivery is a visit apart, one of its subscription's groups.
+            how: of the delivery.
             more: gives further jobs of the same line, as soon as it has room for them.
         """
-        groups = None if apart else GROUPS
+        groups = None if how.subscription else GROUPS
         sending = Lines(self._open, self._clock, self._readiness, jobs, groups)
-        slow = self._slow if from_stream else self._slow_visits if shared else None
+        slow = self._slow if how.from_stream else self._slow_visits if how.shared else None
         make_call = partial(self._call, sending, (deadline, timeout), slow)
 
         def begin() -> list[Call]:
             if self._clock.now() >= deadline:
                 return []
-            if shared:
+            if how.shared:
                 sending.end_grace()
             if more is not None:
                 sending.add(more(sending.outcomes, wanted=sending.wants_more))
@@ -162,7 +156,7 @@ class Sender:
         finally:
             if self._bodies.bodies:
                 self._bodies.forget()
-        return Sent(sending.outcomes, sending.handed_over() if shared else [])
+        return Sent(sending.outcomes, sending.handed_over() if how.shared else [])
 
     def _call(
         self,
@@ -173,31 +167,33 @@ class Sender:
         call: list[Job],
     ) -> Finish:
         """Make a call; return the function that handles its outcomes."""
-        if line in sending.in_flight and sending.stopped(
-            line, call
-        ):  # while it waited for a thread
+        # stopped while it waited for a thread
+        if line in sending.in_flight and sending.stopped(line, call):
             return partial(sending.answered, line, call, {})
-        timed = _Timed(sending.destinations[line], self._clock)
-        outcomes = self.send_call(timed, call, *times)
+        outcomes, seconds = self._send(sending.destinations[line], call, *times)
         # taken here: `finish` runs in the caller's thread, and may wait for it
         ended = self._clock.now()
 
         def finish() -> None:
             for pace in (self._slow, self._slow_visits) if slow is not self._slow else (slow,):
-                if timed.seconds is not None:
-                    pace.took(line, timed.seconds, ended, waited=pace is slow)
+                if seconds is not None:
+                    pace.took(line, seconds, ended, waited=pace is slow)
             sending.answered(line, call, outcomes)
             if slow is not None and slow.slow(line, ended):
                 sending.drop(line)
 
         return finish
 
-    def send_call(
+    def _send(
         self, destination: Destination, call: list[Job], deadline: float, timeout: float
-    ) -> Outcomes:
-        """Make one call; a message without an outcome in the answer was not sent."""
+    ) -> tuple[Outcomes, float | None]:
+        """Make one call; return its outcomes and seconds (None: there was no call).
+
+        A message without an outcome was not sent. The time that a call waits for its bodies does
+        not count.
+        """
         if self._clock.now() >= deadline:
-            return {}
+            return {}, None
 
         # a call may carry messages of several subscriptions: the least patient one decides
         limit = min(timeout, *(job.subscription.timeout for job in call))
@@ -212,13 +208,16 @@ class Sender:
         with bodies as in_place:
             sendable = [job for job in call if job.stored.ref in in_place]
             if not sendable:
-                return {}
+                return {}, None
+            began = self._clock.now()
             results = destination.send([in_place[job.stored.ref] for job in sendable], limit)
+            seconds = self._clock.now() - began
 
-        return {
+        outcomes = {
             (job.stored.ref, job.subscription.name): outcome
             for job, outcome in zip(sendable, results, strict=True)
         }
+        return outcomes, seconds
 
     def _open(self, subscription: Subscription) -> Destination:
         try:
@@ -238,28 +237,6 @@ class Sent:
 
     outcomes: Outcomes
     handed_over: Sequence[Job]
-
-
-class _Timed:
-    """A destination whose calls are timed: without the time that a call waits for its bodies.
-
-    Attributes:
-        seconds: of the last call; None: there was none.
-    """
-
-    def __init__(self, destination: Destination, clock: Clock) -> None:
-        self.limits = destination.limits
-        self.quick = destination.quick
-        self.size = destination.size
-        self.seconds: float | None = None
-        self._destination = destination
-        self._clock = clock
-
-    def send(self, messages: Sequence[StoredMessage], timeout: float) -> list[Outcome]:
-        began = self._clock.now()
-        outcomes = self._destination.send(messages, timeout)
-        self.seconds = self._clock.now() - began
-        return outcomes
 
 
 class _Closed:
