@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from fairbox.client.outbox import Outbox
-    from fairbox.consumer.rate_limit import RateLimit
+    from fairbox.consumer.turnstile import RateLimit
     from fairbox.model.clock import Clock
 
 OF: Final = "ce-fairboxreplayof"

@@ -9,7 +9,7 @@ from unittest.mock import Mock
 import pytest
 from fairbox import Message, MessageRef
 from fairbox.cloudevents.writing import attributes_of
-from fairbox.consumer.rate_limit import RateLimit
+from fairbox.consumer.turnstile import RateLimit
 from fairbox.errors import Unavailable
 from fairbox.testing.faults import Fault, FaultyDynamoDB
 from fairbox_pipeline.putting_back import BY, OF, Replay

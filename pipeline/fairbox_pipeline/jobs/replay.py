@@ -186,7 +186,7 @@ def _outbox(topics: Sequence[str]) -> Outbox:
 
 def _put_back(context: Context, outbox: Outbox, name: str, size: int) -> dict[str, int]:
     """Put back the messages of a plan, in the order of their places."""
-    from fairbox.consumer.rate_limit import RateLimit  # noqa: PLC0415
+    from fairbox.consumer.turnstile import RateLimit  # noqa: PLC0415
     from fairbox.model.clock import SystemClock  # noqa: PLC0415 - not every job has the library
 
     from fairbox_pipeline.putting_back import Replay  # noqa: PLC0415 - as above

@@ -46,7 +46,6 @@ class Busy:
             limits=limits,
             in_flight=self.hold,
             events=EventLog(self.counting, Lines(), {}),
-            now=self.clock.now,
         )
         self.queue.send(*(b"%04d" % n for n in range(count)))
         self.held: list[InFlightMessage | None] = []

@@ -11,7 +11,7 @@ from fairbox import PartitionedQueue
 from fairbox.consumer.consumer import Consumer
 from fairbox.consumer.counts import ConsumerCounts
 from fairbox.consumer.options import Permits
-from fairbox.consumer.rate_limit import BURST_SECONDS, RateLimit
+from fairbox.consumer.turnstile import BURST_SECONDS, RateLimit
 from fairbox.testing import ManualClock
 
 from tests.support.scripted_queue import BulkQueue, ScriptedQueue

@@ -38,7 +38,6 @@ class Setup:
             limits=self.limits,
             in_flight=self.hold,
             events=EventLog(self.counting, self.log, {"topic": "jobs"}),
-            now=self.clock.now,
         )
 
     def _handle(self, received: Any) -> Outcome:

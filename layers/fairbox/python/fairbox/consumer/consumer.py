@@ -9,25 +9,20 @@ import queue as queues
 import random
 import threading
 import time
-from contextlib import nullcontext
-from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
 from fairbox.consumer.coroutines import CLEANUP_SECONDS, HandlerLoop, over_limit
 from fairbox.consumer.counts import ConsumerCounts, ConsumerMetrics, Counts, EventLog
-from fairbox.consumer.handler_outcomes import Outcome, check_handler, failure, handle
+from fairbox.consumer.handler_outcomes import Handling, Outcome, check_handler
 from fairbox.consumer.in_flight import InFlight
-from fairbox.consumer.lifetime import Lifetime
-from fairbox.consumer.options import TICK_SECONDS, Limits, next_order, on_signals
-from fairbox.consumer.rate_limit import RateLimit
-from fairbox.consumer.turnstile import Turnstile
+from fairbox.consumer.options import TICK_SECONDS, Lifetime, Limits, next_order, on_signals
+from fairbox.consumer.turnstile import RateLimit, Turnstile
 from fairbox.consumer.worker_steps import WorkerSteps
 from fairbox.model.messages import check_topic
 from fairbox.model.receipts import check_consumer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from contextlib import AbstractContextManager
 
     from fairbox.consumer.options import Permits
     from fairbox.consumer.ports import Figures, Log, Source, Thread, Threads
@@ -166,36 +161,19 @@ class Consumer:
         self._lifetime = Lifetime("consumer")
         self._loop = HandlerLoop(time_limit)
 
-        rng = rng or random.SystemRandom()
-        outcome = partial(
-            handle,
-            handler,
-            max_attempts=max_attempts,
-            backoff=backoff,
-            rng=rng,
-            run=self._loop.run,
+        handling = Handling(
+            handler, max_attempts, backoff, rng or random.SystemRandom(), self._loop.run
         )
-
-        def late(received: Received) -> Outcome:
-            return failure(
-                over_limit(time_limit),
-                received.receive_count,
-                max_attempts=max_attempts,
-                backoff=backoff,
-                rng=rng,
-            )
-
         self._steps = WorkerSteps(
             queue,
             self.topic,
-            outcome,
-            late=late,
+            handling.handle,
+            late=lambda received: handling.failed(received, over_limit(time_limit)),
             # only a coroutine can be cancelled, and then has time to clean up
             grace=CLEANUP_SECONDS if inspect.iscoroutinefunction(handler) else 0.0,
             limits=self.limits,
             in_flight=self._in_flight,
             events=self._events,
-            now=self._now,
             name=check_consumer(name, "name"),
             rate=self._rate,
         )
@@ -225,14 +203,8 @@ class Consumer:
             InvalidInput: the consumer runs, or it has run; nothing is received.
             TopicIsPushed, UnknownTopic: the topic cannot be received from.
         """
-        asked = 0
-
-        def interrupted() -> None:
-            nonlocal asked
-            asked += 1
-            self.stop(at_once=asked > 1)
-
-        with self._lifetime.run(), _either(signals, interrupted):
+        listening = on_signals(lambda again: self.stop(at_once=again), wanted=signals)
+        with self._lifetime.run(), listening:
             if not self._lifetime.stopped:
                 self._run()
 
@@ -418,7 +390,3 @@ class Consumer:
                     # the main thread waits for this, and need not wait for its tick
                     self._orders.put("look")
                 self._steps.wait_to_settle(TICK_SECONDS)
-
-
-def _either(signals: bool, call: Callable[[], None]) -> AbstractContextManager[None]:
-    return on_signals(call) if signals else nullcontext()

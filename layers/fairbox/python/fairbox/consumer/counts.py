@@ -193,7 +193,8 @@ class ConsumerMetrics:
             return
         if not self._registered() and not last:
             return  # goes with the next
-        changed = _changed(self._written, counts)
+        before = _figures(self._written)
+        changed = {name: count - before[name] for name, count in _figures(counts).items()}
         self._written = counts
         if any(changed.values()):
             self._figures.emit(changed, topic=self._topic, partition=self._partition)
@@ -210,16 +211,13 @@ class ConsumerMetrics:
         return True
 
 
-def _changed(before: ConsumerCounts, now: ConsumerCounts) -> dict[str, float]:
-    """Return the differences by metric."""
+def _figures(counts: ConsumerCounts) -> dict[str, int]:
+    """Return the counts by metric."""
+    given_back = counts.failed + counts.retried + counts.released + counts.abandoned
     return {
-        RECEIVED: now.received - before.received,
-        ACKED: now.acked - before.acked,
-        GIVEN_BACK: _given_back(now) - _given_back(before),
-        DEAD: now.dead - before.dead,
-        LOST_RECEIPTS: now.lost - before.lost,
+        RECEIVED: counts.received,
+        ACKED: counts.acked,
+        GIVEN_BACK: given_back,
+        DEAD: counts.dead,
+        LOST_RECEIPTS: counts.lost,
     }
-
-
-def _given_back(counts: ConsumerCounts) -> int:
-    return counts.failed + counts.retried + counts.released + counts.abandoned

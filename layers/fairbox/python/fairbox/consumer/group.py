@@ -5,14 +5,13 @@ from __future__ import annotations
 import queue as queues
 import time
 from collections.abc import Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, overload
 
 from fairbox.consumer.consumer import start_thread
 from fairbox.consumer.counts import ConsumerCounts
-from fairbox.consumer.lifetime import Lifetime
-from fairbox.consumer.options import next_order, on_signals
+from fairbox.consumer.options import Lifetime, next_order, on_signals
 from fairbox.errors import FairboxError, InvalidInput
 
 if TYPE_CHECKING:
@@ -86,16 +85,11 @@ class Consumers(Sequence["Consumer"]):
             InvalidInput: they run, or one of them has run; nothing is received.
             TopicIsPushed, UnknownTopic: a topic cannot be received from.
         """
-        asked = 0
-
-        def interrupted() -> None:
-            nonlocal asked
-            asked += 1
-            self._orders.put("stop" if asked == 1 else "now")
-
         # asked before the first starts: none may run when another cannot
         parts = all(one.can_run for one in self._consumers)
-        listening = on_signals(interrupted) if signals else nullcontext()
+        listening = on_signals(
+            lambda again: self._orders.put("now" if again else "stop"), wanted=signals
+        )
         with self._lifetime.run(parts=parts), listening:
             if not self._lifetime.stopped:
                 self._run_all()

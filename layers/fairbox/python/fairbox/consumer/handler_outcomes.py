@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from fairbox.errors import InvalidInput
-from fairbox.model.messages import MAX_DELAY_SECONDS
+from fairbox.model.messages import check_delay
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -39,9 +39,7 @@ class Retry(Exception):
     """
 
     def __init__(self, delay: float = 0, reason: str = "retry") -> None:
-        number = isinstance(delay, int | float) and not isinstance(delay, bool)
-        if not number or not 0 <= delay <= MAX_DELAY_SECONDS:
-            raise InvalidInput("delay", f"seconds from 0 to {MAX_DELAY_SECONDS}")
+        check_delay(delay)
         _check_reason(reason)
         super().__init__(delay, reason)
         self.delay = delay
@@ -80,70 +78,59 @@ ACK: Final = Outcome("ack")
 RELEASE: Final = Outcome("release")
 
 
-def handle(
-    handler: Callable[[Received], object],
-    received: Received,
-    *,
-    max_attempts: int,
-    backoff: RetryPolicy | None,
-    rng: Random,
-    run: Callable[[Awaitable[object]], object],
-) -> Outcome:
-    """Call the handler of a message, and return the outcome, even if the handler raises.
+@dataclass(frozen=True, slots=True)
+class Handling:
+    """A handler, and the fate of messages for which it fails.
 
-    `run` awaits the handler's result, if it is awaitable.
+    Attributes:
+        run: awaits the handler's result, if it is awaitable.
     """
-    attempt = received.receive_count
-    # before the handler: a process that dies in it counts no failure, and would die again
-    if attempt > max_attempts:
-        return Outcome("dead", reason=f"received {attempt} times, {max_attempts} allowed")
 
-    answer: BaseException | None
-    try:
-        answer = _called(handler, received, run)
-    except BaseException as error:  # noqa: BLE001 - a worker outlives whatever a handler raises
-        answer = error
+    handler: Callable[[Received], object]
+    max_attempts: int
+    backoff: RetryPolicy | None
+    rng: Random
+    run: Callable[[Awaitable[object]], object]
 
-    if answer is None:
-        return ACK
-    return failure(answer, attempt, max_attempts=max_attempts, backoff=backoff, rng=rng)
+    def handle(self, received: Received) -> Outcome:
+        """Call the handler of a message, and return the outcome, even if the handler raises."""
+        attempt = received.receive_count
+        # before the handler: a process that dies in it counts no failure, and would die again
+        if attempt > self.max_attempts:
+            reason = f"received {attempt} times, {self.max_attempts} allowed"
+            return Outcome("dead", reason=reason)
 
+        answer: BaseException | None
+        try:
+            answer = self._called(received)
+        except BaseException as error:  # noqa: BLE001 - a worker outlives whatever a handler raises
+            answer = error
+        return ACK if answer is None else self.failed(received, answer)
 
-def failure(
-    answer: BaseException,
-    attempt: int,
-    *,
-    max_attempts: int,
-    backoff: RetryPolicy | None,
-    rng: Random,
-) -> Outcome:
-    """Return the outcome of a message whose handler failed with `answer`."""
-    reason = clean(answer.reason) if isinstance(answer, Retry | Dead) else reason_of(answer)
-    # also for `Retry`: each receive counts, or a message could be put off for ever
-    if isinstance(answer, Dead) or attempt >= max_attempts:
-        return Outcome("dead", reason=reason)
-    if isinstance(answer, Retry):
-        return Outcome("retry", answer.delay, reason)
-    delay = None if backoff is None else backoff.delay(attempt, rng)
-    return Outcome("fail", delay, reason)
+    def failed(self, received: Received, answer: BaseException) -> Outcome:
+        """Return the outcome of a message whose handler failed with `answer`."""
+        attempt = received.receive_count
+        reason = clean(answer.reason) if isinstance(answer, Retry | Dead) else reason_of(answer)
+        # also for `Retry`: each receive counts, or a message could be put off for ever
+        if isinstance(answer, Dead) or attempt >= self.max_attempts:
+            return Outcome("dead", reason=reason)
+        if isinstance(answer, Retry):
+            return Outcome("retry", answer.delay, reason)
+        delay = None if self.backoff is None else self.backoff.delay(attempt, self.rng)
+        return Outcome("fail", delay, reason)
 
+    def _called(self, received: Received) -> Retry | Dead | None:
+        """Call the handler, and return its answer.
 
-def _called(
-    handler: Callable[[Received], object],
-    received: Received,
-    run: Callable[[Awaitable[object]], object],
-) -> Retry | Dead | None:
-    """Call a handler, and return its answer.
-
-    Raises:
-        InvalidInput: the answer is none that a handler gives.
-    """
-    answer = handler(received)
-    if inspect.isawaitable(answer):
-        answer = run(answer)
-    if answer is None or isinstance(answer, Retry | Dead):
-        return answer
-    raise not_understood("handler", answer, "None, Retry(...) or Dead(...)")
+        Raises:
+            InvalidInput: the answer is none that a handler gives.
+        """
+        answer = self.handler(received)
+        if inspect.isawaitable(answer):
+            answer = self.run(answer)
+        if answer is None or isinstance(answer, Retry | Dead):
+            return answer
+        raise not_understood("handler", answer, "None, Retry(...) or Dead(...)")
 
 
 def check_handler(field: str, handler: object) -> None:

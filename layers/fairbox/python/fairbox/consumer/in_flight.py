@@ -73,7 +73,7 @@ class InFlight:
     def __init__(self, concurrency: int, prefetch: int, now: Callable[[], float]) -> None:
         self._concurrency = concurrency
         self._prefetch = prefetch
-        self._now = now
+        self.now = now
         self.heartbeats = Heartbeats(now)
         self.unsettled = Unsettled(now)
 
@@ -135,7 +135,7 @@ class InFlight:
     def put(self, received: Received, until: float, extend_at: float) -> None:
         """Take a message in hand; once closed, to release it."""
         with self._changed:
-            message = InFlightMessage(received, until, self._now())
+            message = InFlightMessage(received, until, self.now())
             self._messages.add(message)
             self._waiting.append(message)
             self.heartbeats.set(message, extend_at)
@@ -150,7 +150,7 @@ class InFlight:
             if not self._waiting:
                 return None
             message = self._waiting.popleft()
-            message.state, message.since = "running", self._now()
+            message.state, message.since = "running", self.now()
             self._running[message] = None
             if len(self._running) == 1:
                 self.heartbeats.wake()  # whose thread watches time limits
@@ -169,7 +169,7 @@ class InFlight:
     def take_overdue(self, seconds: float) -> list[InFlightMessage]:
         """Return messages whose handlers have run for so long; each is returned once."""
         with self._changed:
-            now = self._now()
+            now = self.now()
             found = list(itertools.takewhile(lambda h: now - h.since >= seconds, self._running))
             for message in found:
                 del self._running[message]
@@ -284,7 +284,7 @@ class InFlight:
             self._settle(message, outcome)
 
     def _settle(self, message: InFlightMessage, outcome: Outcome) -> None:
-        message.state, message.since, message.outcome = "done", self._now(), outcome
+        message.state, message.since, message.outcome = "done", self.now(), outcome
         if message.lost:
             self._messages.discard(message)
             self._note()

@@ -1,4 +1,4 @@
-"""The bounds of a consumer: its settings, a cap that several share, and signals that stop it."""
+"""The bounds of a consumer: its settings, a cap that several share, its lifetime, and signals."""
 
 from __future__ import annotations
 
@@ -127,8 +127,7 @@ class Permits:
     """
 
     def __init__(self, count: int) -> None:
-        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= 1000:
-            raise InvalidInput("concurrency_cap", f"a whole number from 1 to {MAX_CONCURRENCY:,}")
+        _whole("concurrency_cap", count, 1, MAX_CONCURRENCY)
         self.count = count
         self._semaphore = threading.Semaphore(count)
 
@@ -141,18 +140,57 @@ class Permits:
         self._semaphore.release()
 
 
-@contextmanager
-def on_signals(call: Callable[[], None]) -> Iterator[None]:
-    """Call `call` at each SIGTERM and SIGINT within the block; only in the main thread.
+class Lifetime:
+    """The state of a consumer or a group: whether it can run, and whether a stop was asked for.
 
-    `call` may interrupt the main thread anywhere, so that it must not take a lock of this thread.
+    `stopped` is set without a lock, because a signal handler may do so.
     """
-    if threading.current_thread() is not threading.main_thread():
+
+    def __init__(self, field: str) -> None:
+        self._field = field  # the name in errors
+        self._lock = threading.Lock()
+        self.new = True
+        self.stopped = False
+
+    @contextmanager
+    def run(self, *, parts: bool = True, again: bool = False) -> Iterator[None]:
+        """Hold the state of a run within the block.
+
+        Args:
+            parts: whether all that runs with it can run.
+            again: it can run again afterwards, unless it was stopped.
+
+        Raises:
+            InvalidInput: it runs, or it has run.
+        """
+        with self._lock:
+            if not (self.new and parts):
+                raise InvalidInput(self._field, "one that has not run; make another for each run")
+            # under the lock: of two threads that start it, one is refused
+            self.new = False
+        try:
+            yield
+        finally:
+            self.new = again and not self.stopped
+
+
+@contextmanager
+def on_signals(call: Callable[[bool], None], *, wanted: bool = True) -> Iterator[None]:
+    """Call `call` at each SIGTERM and SIGINT within the block, with whether it is a further one.
+
+    Only in the main thread, and if it is wanted. `call` may interrupt the main thread anywhere, so
+    that it must not take a lock of this thread.
+    """
+    if not wanted or threading.current_thread() is not threading.main_thread():
         yield
         return
 
+    asked = 0
+
     def interrupted(_number: int, _frame: Any) -> None:
-        call()
+        nonlocal asked
+        asked += 1
+        call(asked > 1)
 
     before = {number: signal.signal(number, interrupted) for number in _SIGNALS}
     try:

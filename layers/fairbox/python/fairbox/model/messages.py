@@ -91,7 +91,12 @@ def _check_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
     return MappingProxyType(dict(headers))
 
 
-def _check_delay(delay: float) -> float:
+def check_delay(delay: float) -> float:
+    """Return seconds of a delay, in whole milliseconds, if they are 0 to 366 days.
+
+    Raises:
+        InvalidInput: they are not.
+    """
     number = isinstance(delay, int | float) and not isinstance(delay, bool)
     if not number or not 0 <= delay <= MAX_DELAY_SECONDS:
         raise InvalidInput("delay", f"seconds from 0 to {MAX_DELAY_SECONDS}")
@@ -161,7 +166,7 @@ class Message:
 
         headers = self._with_attributes()
         object.__setattr__(self, "headers", _check_headers(headers) if headers else _NO_HEADERS)
-        object.__setattr__(self, "delay", _check_delay(self.delay))
+        object.__setattr__(self, "delay", check_delay(self.delay))
 
         if self.id:
             parse_id(self.id)
