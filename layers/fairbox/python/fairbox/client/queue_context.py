@@ -13,13 +13,12 @@ from fairbox.errors import FairboxError, MessagesNotFound, TopicIsPushed, Unavai
 from fairbox.model.clock import milliseconds
 from fairbox.model.messages import MessageRef
 from fairbox.model.receipts import TOKEN_BYTES, Receipt, Received
+from fairbox.queue.claim_settlement import OrderedSettlement, UnorderedSettlement, checks_of
 from fairbox.queue.claims import dying
 from fairbox.queue.known_rows import HintCache
 from fairbox.queue.ordered import OrderedReceive
-from fairbox.queue.ordered_settlement import OrderedSettlement
 from fairbox.queue.rotation import Rounds
 from fairbox.queue.unordered import UnorderedReceive
-from fairbox.queue.unordered_settlement import UnorderedSettlement, checks_of
 from fairbox.tables.dead_letters import read_dead
 from fairbox.tables.hints import RECEIVES_CHECK_MS
 from fairbox.tables.key_claims import KeyClaim

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from fairbox.dispatch.delivery import DeliveryResult, VisitReport
+from fairbox.dispatch.delivery import DeliveryResult
 from fairbox.errors import FairboxError, ItemTooLarge, TransactionCancelled, Unavailable
 from fairbox.observability.delivery_metrics import DeliveryMetrics
 from fairbox.tables import message_states
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from fairbox.batches.message_items import Moved
+    from fairbox.dispatch.delivery import VisitReport
     from fairbox.tables.stored_messages import Saved, StoredMessage
     from fairbox.tables.tables import Tables
 
@@ -214,14 +215,16 @@ def readable(
     tables: Tables,
     messages: Sequence[StoredMessage],
     unreadable: Sequence[Mapping[str, object]],
-    report: VisitReport,
+    report: VisitReport | None = None,
 ) -> list[StoredMessage]:
     """Bury unreadable items, finish messages marked as leaving; return the outstanding ones."""
     for item in unreadable:
         Burials(tables).bury_raw(item, "unreadable")
-        report.unreadable += 1
     errors: list[str] = []
-    report.finished += finish_marked(tables, [m for m in messages if m.gone], errors)
-    if errors:
-        report.deliveries.append(DeliveryResult(DeliveryMetrics(errors=errors)))
+    finished = finish_marked(tables, [m for m in messages if m.gone], errors)
+    if report is not None:
+        report.unreadable += len(unreadable)
+        report.finished += finished
+        if errors:
+            report.deliveries.append(DeliveryResult(DeliveryMetrics(errors=errors)))
     return [m for m in messages if not m.gone]

@@ -106,8 +106,13 @@ class Claimer:
 
     def _claiming(self, stored: StoredMessage, until: int, consumer: str) -> Claiming:
         count = 1 if stored.claim is None else stored.claim.count + 1
-        token = self._rng.getrandbits(8 * TOKEN_BYTES).to_bytes(TOKEN_BYTES, "big")
-        return Claiming(stored, Claim(count, until, token, consumer), crashed(stored))
+        claim = Claim(count, until, new_token(self._rng), consumer)
+        return Claiming(stored, claim, crashed(stored))
+
+
+def new_token(rng: Random) -> bytes:
+    """Return a fencing token."""
+    return rng.getrandbits(8 * TOKEN_BYTES).to_bytes(TOKEN_BYTES, "big")
 
 
 def _taken(claiming: Claiming) -> Taken:

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Final
 from fairbox.dispatch.burials import bury_marked
 from fairbox.dispatch.ordered.barriers import ResizeBarrier
 from fairbox.model.clock import milliseconds
-from fairbox.model.receipts import TOKEN_BYTES
-from fairbox.queue.claims import dying
+from fairbox.queue.claims import dying, new_token
 from fairbox.queue.known_rows import KnownRows
 from fairbox.queue.models import Taken
 from fairbox.queue.ordered_plan import Ask, Plan
@@ -112,7 +111,7 @@ class OrderedReceive:
                 continue
 
             until = read.now + wanted.visibility
-            ask = Ask(wanted.count, wanted.per_key, until, self._token(), waits)
+            ask = Ask(wanted.count, wanted.per_key, until, new_token(self._rng), waits)
             plan = Plan(read, ask)
             if self._write(shard, plan, row.version):
                 return [Taken(m, "held", token, count, until)
@@ -150,9 +149,6 @@ class OrderedReceive:
         if plan.quiet:
             self.rows.silence(shard, plan.last)
         return bool(plan.taken)
-
-    def _token(self) -> bytes:
-        return self._rng.getrandbits(8 * TOKEN_BYTES).to_bytes(TOKEN_BYTES, "big")
 
     def _tell(self, shard: Shard) -> None:
         now = milliseconds(self._clock)

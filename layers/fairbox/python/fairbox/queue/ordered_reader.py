@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from fairbox.dispatch.burials import Burials, finish_marked
+from fairbox.dispatch.burials import readable
 from fairbox.model.clock import milliseconds
 from fairbox.model.ids import before, time_of
 from fairbox.model.messages import MessageRef
@@ -238,9 +238,8 @@ class ShardReader:
         ]
 
         if beyond:
-            found, unreadable = self._tables.lanes.read(beyond)
-            self._clear(found, unreadable)
-            there |= {m.ref.id: m for m in found if m.gone is None}
+            found = readable(self._tables, *self._tables.lanes.read(beyond))
+            there |= {m.ref.id: m for m in found}
 
         left = {
             i
@@ -259,20 +258,12 @@ class ShardReader:
 
         read.there = there
 
-    def _clear(
-        self, found: Sequence[StoredMessage], unreadable: Sequence[Mapping[str, object]]
-    ) -> None:
-        for item in unreadable:
-            Burials(self._tables).bury_raw(item, "unreadable")
-        finish_marked(self._tables, [m for m in found if m.gone])
-
     def _page(self, shard: Shard, window: Window, limit: int, spent: Spent) -> KeyClaims | None:
         page = self._tables.lanes.page(
             "ready", *shard, limit=limit, after=window.cursor or None, consistent=True
         ).before_newer()
         spent.units += max(1, math.ceil(len(page.messages) / _ITEMS_A_UNIT))
-        self._clear(page.messages, page.unreadable)
-        window.messages += [m for m in page.messages if m.gone is None]
+        window.messages += readable(self._tables, page.messages, page.unreadable)
         window.cursor = page.last or window.cursor
         window.ended, window.newer = page.last is None, bool(page.newer)
         return page.claims

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from fairbox.dispatch.burials import Burials, bury_marked, finish_marked
+from fairbox.dispatch.burials import bury_marked, readable
 from fairbox.model.clock import milliseconds
 from fairbox.model.ids import time_of
 from fairbox.queue.claims import dying
@@ -145,13 +145,9 @@ class LaneReader:
 
         rows = 0 if window.cursor else 1  # the shard's row, at the head
         room.spend(rows + len(found.messages) + len(found.unreadable))
-        for item in found.unreadable:
-            Burials(self._tables).bury_raw(item, "unreadable")
-        finish_marked(self._tables, [m for m in found.messages if m.gone])
-
         free = []
-        for stored in found.messages:
-            if stored.gone or self._exhausted(stored, ask, now):
+        for stored in readable(self._tables, found.messages, found.unreadable):
+            if self._exhausted(stored, ask, now):
                 continue
             window.seen.append(stored)
             if stored.claimed_until(now) is None and (stored.ref.due or 0) <= now:
