@@ -11,7 +11,7 @@ may list the same keys and was not seen empty (with 8 shards before 32 that is o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from fairbox.model.clock import milliseconds
@@ -39,14 +39,6 @@ _KNOWN: Final = 10_000
 _KEPT: Final = 100
 
 Place = tuple[bytes, bytes]
-
-
-@dataclass(frozen=True, slots=True)
-class _Listing:
-    """The keys that an older shard lists, and the subscriptions for which each waits."""
-
-    keys: frozenset[bytes] = frozenset()
-    places: frozenset[Place] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +80,7 @@ class ResizeBarrier:
         self._clock = clock
         self._empty: set[Shard] = set()  # older shards that were seen empty after the resize
         self._settled: set[Shard] = set()
-        self._lists: dict[Shard, tuple[int, _Listing | None]] = {}  # with when they were read (ms)
+        self._lists: dict[Shard, tuple[int, Waits]] = {}  # with when they were read (ms)
 
     def waits(self, topic: TopicState, shard: Shard, *, settled: bool) -> Waits:
         """Return the keys of an ordered topic's shard that wait.
@@ -115,13 +107,12 @@ class ResizeBarrier:
         """Read the older shards, and write down when all are empty."""
         now = milliseconds(self._clock)
         found = self._listed(topic, olders)
-        again = now + min(_LONGEST_MS, max(_SHORTEST_MS, (now - cut) // 10))
-        if found is None:
-            return Waits(everything=True, again=again)
-        if not found.keys and all(older in self._empty for older in olders):
+        if found:
+            again = now + min(_LONGEST_MS, max(_SHORTEST_MS, (now - cut) // 10))
+            return replace(found, again=again)
+        if all(older in self._empty for older in olders):
             self._settle(shard)
-            return NOTHING
-        return Waits(keys=found.keys, places=found.places, again=again if found.keys else 0)
+        return NOTHING
 
     def _settle(self, shard: Shard) -> None:
         self._tables.rows.settle(*shard)
@@ -176,25 +167,25 @@ class ResizeBarrier:
             for n in sharing(number, epoch.shards, older.shards)
         ]
 
-    def _listed(self, topic: TopicState, olders: list[Shard]) -> _Listing | None:
-        """Return the keys that older shards list; None: more than can be read."""
-        found = _Listing()
+    def _listed(self, topic: TopicState, olders: list[Shard]) -> Waits:
+        """Return the keys that older shards list; everything: more than can be read."""
+        found = NOTHING
         for older in olders:
             if older in self._empty:
                 continue
             listing = self._known(topic, older)
-            if listing is None:
-                return None
-            found = _Listing(found.keys | listing.keys, found.places | listing.places)
+            if listing.everything:
+                return listing
+            found = Waits(keys=found.keys | listing.keys, places=found.places | listing.places)
         return found
 
-    def _known(self, topic: TopicState, older: Shard) -> _Listing | None:
+    def _known(self, topic: TopicState, older: Shard) -> Waits:
         """Return the keys that an older shard lists, at most a second old.
 
         A key that leaves never returns, so an old list can only hold a key for a second too long.
         """
         now = milliseconds(self._clock)
-        at, listing = self._lists.get(older, (0, None))
+        at, listing = self._lists.get(older, (0, NOTHING))
         if at <= now < at + _SHORTEST_MS:
             return listing
         listing = self._read(topic, older)
@@ -203,14 +194,14 @@ class ResizeBarrier:
         self._lists[older] = now, listing
         return listing
 
-    def _read(self, topic: TopicState, older: Shard) -> _Listing | None:
+    def _read(self, topic: TopicState, older: Shard) -> Waits:
         """Read the keys of an older shard, from its messages and its row.
 
         A key that waits for its dead letter is only in the row.
         """
         pages = self._pages(topic, older)
         if not pages:
-            return None
+            return Waits(everything=True)
 
         names = topic.subscription_names
         keys: set[bytes] = set()
@@ -233,7 +224,7 @@ class ResizeBarrier:
             if len(self._empty) >= _KNOWN:
                 self._empty.clear()
             self._empty.add(older)
-        return _Listing(frozenset(keys), frozenset(places))
+        return Waits(keys=frozenset(keys), places=frozenset(places))
 
     def _pages(self, topic: TopicState, older: Shard) -> list[ShardPage]:
         """Return pages that together show all keys of a lane; none if two are not enough."""

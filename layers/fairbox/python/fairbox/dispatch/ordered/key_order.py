@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from fairbox.dispatch.delivery import DeliveryResult
-    from fairbox.dispatch.ordered.barriers import Waits
+    from fairbox.dispatch.ordered.barriers import Place, Waits
     from fairbox.model.topic_states import TopicState
     from fairbox.tables.stored_messages import StoredMessage
 
@@ -32,8 +32,6 @@ _BODY_MS: Final = 5_000  # until a message is tried again whose body could not b
 _NOT_READY_MS: Final = 5_000
 
 _FIRST: Final = ""
-
-Place = tuple[bytes, bytes]
 
 
 @dataclass(slots=True)
@@ -284,7 +282,11 @@ class KeyOrder:
 
         if after is not None and after.state(name).dead:
             blocks = self.topic.topic.on_dead == "block"
-            entry = self._blocked(stored, name, now) if blocks else self._open(entry, now)
+            entry = (
+                self._blocked(stored, name, now)
+                if blocks
+                else replace(entry, due=now, state="open")
+            )
         elif stored.ref in result.unsettled:
             # nobody knows what its item says now: soon it is read again
             pass
@@ -299,10 +301,6 @@ class KeyOrder:
             entry = replace(entry, due=max(after.due(name), entry.due))
 
         return entry
-
-    @staticmethod
-    def _open(entry: DeferredKey, now: int) -> DeferredKey:
-        return replace(entry, due=now, state="open")
 
 
 def _slot(entry: DeferredKey) -> str:

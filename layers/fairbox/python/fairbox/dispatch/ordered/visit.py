@@ -190,7 +190,8 @@ class OrderedVisit:
             # even if the row has it: readers of the redriven message see a new version then
             row = self._order.row
             others = (e for e in row.entries if (e.place, e.id) not in added)
-            changed = replace(row, entries=tuple(sorted((*others, *added.values()), key=_by_id)))
+            held = sorted((*others, *added.values()), key=lambda entry: entry.id)
+            changed = replace(row, entries=tuple(held))
             if row.audience != self._order.audience:
                 changed = replace(changed, start="", audience=self._order.audience)
             theirs = self._tables.deferred_keys.write(self._shard, changed, row.version)
@@ -428,7 +429,3 @@ class OrderedVisit:
         if set(wanted.entries) != set(row.entries) or wanted.start < row.start:
             return True
         return self._checking or (wanted.start > row.start and self._passed >= _PASSED)
-
-
-def _by_id(entry: DeferredKey) -> str:
-    return entry.id
