@@ -12,8 +12,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from fairbox.dispatch.decisions import OutcomeWriter
-from fairbox.dispatch.delivery import PLAIN, Admitted, Delivery, DeliveryResult, How, Job
-from fairbox.dispatch.overlapping_pages import PageStream
+from fairbox.dispatch.delivery import (
+    PLAIN,
+    Admitted,
+    Delivery,
+    DeliveryResult,
+    How,
+    Job,
+    PageStream,
+)
 from fairbox.dispatch.ports import OVERDUE_MS, Doorbell
 from fairbox.dispatch.sending.circuit_breakers import Gate
 from fairbox.dispatch.sending.circuit_follow_up import follow_up_bells
@@ -25,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from random import Random
 
-    from fairbox.dispatch.overlapping_pages import Page
+    from fairbox.dispatch.delivery import Page
     from fairbox.dispatch.ports import Destinations, Doorbells, Outcome
     from fairbox.dispatch.sending.lines import Readiness
     from fairbox.dispatch.sending.sender import FanOut

@@ -24,9 +24,8 @@ from fairbox.tables.walk_positions import END, LANES, NOWHERE, Places, WalkPosit
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from fairbox.dispatch.delivery import DeliveryResult, VisitReport
+    from fairbox.dispatch.delivery import DeliveryResult, Page, VisitReport
     from fairbox.dispatch.dispatcher import Dispatcher
-    from fairbox.dispatch.overlapping_pages import Page
     from fairbox.model.messages import OpenLane, Shard
     from fairbox.model.topic_states import Admission, TopicState
     from fairbox.tables.stored_messages import StoredMessage
