@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from fairbox.model.chunks import chunks
 from fairbox.observability.metrics import ARCHIVE_BYPASSED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence, Sized
+    from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 
     from fairbox.aws.s3_archive import S3Archive
     from fairbox.model.clock import Clock
@@ -152,14 +153,6 @@ def pack(lines: Sequence[bytes]) -> list[Member]:
     ]
 
 
-def _grouped(parts: Sequence[_Part], most_bytes: int, most: int) -> list[list[_Part]]:
-    groups: list[list[_Part]] = []
-    size = 0
-    for part in parts:
-        if not groups or size + len(part) > most_bytes or len(groups[-1]) >= most:
-            groups.append([])
-            size = 0
-        groups[-1].append(part)
-        # the line's end counts too
-        size += len(part) + 1
-    return groups
+def _grouped(parts: Sequence[_Part], most_bytes: int, most: int) -> Iterator[list[_Part]]:
+    # each line's end counts, but for the last one's
+    return chunks(parts, lambda part: len(part) + 1, items_most=most, bytes_most=most_bytes + 1)

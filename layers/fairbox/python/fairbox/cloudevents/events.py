@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _OPTIONAL = ("subject", "time", "dataschema", "datacontenttype", "partitionkey")
-_OWN = frozenset(("id", "source", "type", *_OPTIONAL))
+OWN = frozenset(("id", "source", "type", *_OPTIONAL))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,7 +62,7 @@ class CloudEvent:
                 _check(name, value)
 
         for name, value in self.extensions.items():
-            known = name in _OWN or name in attributes.MEMBERS
+            known = name in OWN or name in attributes.MEMBERS
             if known or not attributes.is_name(name):
                 raise InvalidInput(
                     f"ce.{_shown(name)}", "a name of 1 to 64 lower-case letters and digits"

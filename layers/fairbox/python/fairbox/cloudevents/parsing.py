@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote_to_bytes
 
-from fairbox.cloudevents.events import CloudEvent
+from fairbox.cloudevents.events import OWN, CloudEvent
 from fairbox.cloudevents.writing import JSON
 from fairbox.errors import InvalidInput
 from fairbox.model import event_attributes as attributes
@@ -21,19 +21,7 @@ if TYPE_CHECKING:
 _SPACE = re.compile(r"[ \t\n\r]*")
 _BAD_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
-_FIELDS: Final = frozenset(
-    [
-        "id",
-        "source",
-        "type",
-        "specversion",
-        "time",
-        "subject",
-        "datacontenttype",
-        "dataschema",
-        "partitionkey",
-    ]
-)
+_FIELDS: Final = OWN | {"specversion"}
 _MAX_INTEGER: Final = 2**31
 
 

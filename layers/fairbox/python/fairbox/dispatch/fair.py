@@ -325,9 +325,6 @@ class DeficitRoundRobin(Generic[K]):
     def __len__(self) -> int:
         return len(self._accounts)
 
-    def __contains__(self, who: K) -> bool:
-        return who in self._accounts
-
     def enter(self, who: K, size: int, weight: float = 1.0) -> None:
         """Add a waiter without credit, for a turn of `size` bytes."""
         account = self._accounts[who] = _Account(max(1, round(QUANTUM * weight * _SCALE)), 0)

@@ -70,7 +70,6 @@ class MarkReport:
 
     Attributes:
         events: kind -> how many.
-        ledger_rows: rows of the ledger written.
         written: shards whose rows were written.
         unreadable: records whose images the codec could not read; they were counted only.
         acks: batch items of delivered messages, put into the ack queue.
@@ -81,7 +80,6 @@ class MarkReport:
     """
 
     events: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-    ledger_rows: int = 0
     written: set[Shard] = field(default_factory=set)
     unreadable: int = 0
     acks: int = 0
@@ -202,8 +200,9 @@ class Marking:
         rows = self._ledger_rows(work)
         if rows:
             self._tables.ledger.write(rows)
-        report.ledger_rows = len(rows)
-        report.acks = self._ack(work.acks)
+        if work.acks and self._acks is not None:
+            self._acks.put(pack(work.acks))
+        report.acks = len(work.acks)
         if work.lines:
             self._archive.write(work.lines)
         if work.bodies:
@@ -288,12 +287,6 @@ class Marking:
         if name not in work.topics:
             work.topics[name] = self._tables.topic_cache.get(name)
         return work.topics[name]
-
-    def _ack(self, items: Mapping[str, None]) -> int:
-        """Put items into the ack queue, a thousand and more a message; return their number."""
-        if items and self._acks is not None:
-            self._acks.put(pack(items))
-        return len(items)
 
     def _take_by_key(
         self, record: Mapping[str, Any], work: _Work, error: Exception | None = None
