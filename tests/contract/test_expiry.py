@@ -49,7 +49,8 @@ class Rig(Setup):
         tables.topic_cache.refresh()
         rows = [ShardRow(topic, 0, 0, ready=1, later=1, next_check=1)]
         expiry = Expiry(tables, self.clock)
-        return expiry.run(rows, deadline=self.clock.now() + 25).expired.get(topic, 0)
+        expired, _ = expiry.run(rows, deadline=self.clock.now() + 25)
+        return expired.get(topic, 0)
 
     def lying(self) -> list[str]:
         """Return the ids of the messages in the outbox."""

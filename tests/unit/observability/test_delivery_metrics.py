@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from fairbox.dispatch.sending.circuit_watch import CircuitWatch
+from fairbox.dispatch.maintenance.minute_figures import CircuitWatch
 from fairbox.model.ids import IdGenerator
 from fairbox.model.messages import MessageRef
 from fairbox.model.topic_states import CircuitEvent

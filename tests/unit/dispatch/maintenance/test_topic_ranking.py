@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 from fairbox import Subscription, Topic
-from fairbox.dispatch.maintenance.outstanding_count import TopicFigures
-from fairbox.dispatch.maintenance.topic_ranking import OVERDUE_SECONDS, rank_topics
+from fairbox.dispatch.maintenance.minute_figures import (
+    OVERDUE_SECONDS,
+    TopicFigures,
+    rank_topics,
+)
 from fairbox.model.clock import milliseconds
 from fairbox.tables.topic_cache import MAX_BUSIEST, TROUBLED
 

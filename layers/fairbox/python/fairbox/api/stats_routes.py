@@ -7,7 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from fairbox.api.models import FiguresOut, Stats, TopicFiguresOut
-from fairbox.dispatch.maintenance.outstanding_count import TopicFigures, count_outstanding
+from fairbox.dispatch.maintenance.minute_figures import TopicFigures, count_outstanding
 from fairbox.model.clock import milliseconds
 
 if TYPE_CHECKING:

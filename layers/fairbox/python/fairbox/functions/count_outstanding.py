@@ -5,9 +5,11 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from fairbox.dispatch.maintenance.outstanding_count import count_outstanding
-from fairbox.dispatch.maintenance.topic_ranking import rank_topics
-from fairbox.dispatch.sending.circuit_watch import CircuitWatch
+from fairbox.dispatch.maintenance.minute_figures import (
+    CircuitWatch,
+    count_outstanding,
+    rank_topics,
+)
 from fairbox.observability.metrics import (
     DEAD_COUNT,
     OLDEST_AGE,

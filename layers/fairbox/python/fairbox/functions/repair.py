@@ -8,8 +8,6 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from fairbox.aws.s3_failures import S3Failures
-from fairbox.dispatch.maintenance.epoch_retirement import Retiring
-from fairbox.dispatch.maintenance.recount import Recounts
 from fairbox.dispatch.maintenance.repair_scan import Repair, RepairReport
 from fairbox.dispatch.stream.marking import Marking
 from fairbox.model.ids import IdGenerator
@@ -42,8 +40,7 @@ def repair() -> Repair:
         clock=app.clock,
         # batches that were given up tell by the stream's ARN whose records they have
         others={app.settings.required(BATCHES_TABLE): _replay_batches},
-        retiring=Retiring(app.tables, app.clock),
-        recounts=Recounts(app.tables, app.clock, IdGenerator().next),
+        next_id=IdGenerator().next,
     )
 
 

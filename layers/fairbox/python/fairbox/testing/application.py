@@ -19,10 +19,8 @@ from fairbox.client.queue import Queue
 from fairbox.destinations.feed import PublishedFeed
 from fairbox.destinations.topic import PulledTopic, add_to_topic
 from fairbox.dispatch.dispatcher import Dispatcher, run_sequentially
-from fairbox.dispatch.maintenance.epoch_retirement import Retiring
 from fairbox.dispatch.maintenance.expiry import Expiry
-from fairbox.dispatch.maintenance.outstanding_count import TopicFigures, count_outstanding
-from fairbox.dispatch.maintenance.recount import Recounts
+from fairbox.dispatch.maintenance.minute_figures import TopicFigures, count_outstanding
 from fairbox.dispatch.maintenance.repair_scan import Repair, RepairReport
 from fairbox.dispatch.maintenance.shard_sweep import Sweep, SweepReport
 from fairbox.dispatch.ports import TAKEN, GivenUpBatch, Limits, Outcome
@@ -442,8 +440,7 @@ class MemoryApplication:
             doorbells=self.doorbells,
             clock=self.clock,
             others={BATCHES: self._replay_batches},
-            retiring=Retiring(tables, self.clock),
-            recounts=Recounts(tables, self.clock, self.ids.next),
+            next_id=self.ids.next,
             wait=wait,
         ).run(deadline=self.clock.now() + seconds)
 

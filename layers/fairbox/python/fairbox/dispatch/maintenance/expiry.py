@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import random
 from collections import defaultdict, deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -49,19 +49,6 @@ logger = logging.getLogger("fairbox")
 
 
 @dataclass(slots=True)
-class ExpiryReport:
-    """The result of a run.
-
-    Attributes:
-        expired: messages removed, by topic.
-        remaining: shards that were left to the next run, because its time was over.
-    """
-
-    expired: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-    remaining: int = 0
-
-
-@dataclass(slots=True)
 class _Walk:
     """The part of a shard that a run has read; `kept`: of that, messages that do not expire yet."""
 
@@ -90,9 +77,12 @@ class Expiry:
         self._clock = clock
         self._run = run
 
-    def run(self, rows: Sequence[ShardRow], *, deadline: float) -> ExpiryReport:
-        """Remove expired messages of these shards until the deadline (seconds since 1970)."""
-        report = ExpiryReport()
+    def run(self, rows: Sequence[ShardRow], *, deadline: float) -> tuple[dict[str, int], int]:
+        """Remove expired messages of these shards until the deadline (seconds since 1970).
+
+        Returns:
+            The messages removed by topic, and the number of shards that are left to the next run.
+        """
         lines = _Lines(rows, random.Random(int(self._clock.now())))  # noqa: S311 - no secret
 
         while lines.waiting:
@@ -109,11 +99,11 @@ class Expiry:
                 least = len(turn) * PAGE / MESSAGES_A_SECOND
                 self._clock.sleep(max(0.0, least - (self._clock.now() - began)))
 
-        report.remaining = lines.waiting
+        expired: dict[str, int] = defaultdict(int)
         for walk in lines.walks:
             if walk.removed:
-                report.expired[walk.row.topic] += walk.removed
-        return report
+                expired[walk.row.topic] += walk.removed
+        return dict(expired), lines.waiting
 
     def _step(self, walk: _Walk) -> None:
         """Do the next page of a shard; one that fails is left to the next run."""

@@ -20,10 +20,10 @@ from fairbox.tables.recounts import PARTS, Recount, digest, fence_sk
 from fairbox.tables.shard_rows import NEVER_MS, ShardRow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from fairbox.model.clock import Clock
-    from fairbox.tables.recounts import LaneMarks, Part
+    from fairbox.tables.recounts import Part
     from fairbox.tables.tables import Tables
 
 logger = logging.getLogger("fairbox")
@@ -172,7 +172,8 @@ class Recounts:
         """Return the row with its counts as of its sequence numbers; None: marking is behind."""
         sequences = {"ready": row.ready_sequence, "later": row.later_sequence}
         changes = {lane: self._recounts.changes(recount, lane, sequences[lane]) for lane in _LANES}
-        if not _passed(recount, changes):
+        # once marking has met the fences, the changes reach beyond all that was read
+        if not all(digest(recount.fences[lane]) in changes[lane].present for lane in _LANES):
             return None
 
         if row.purged_dead != recount.purged:
@@ -207,8 +208,3 @@ class Recounts:
         if after.outstanding:
             return after
         return replace(after, next_check=NEVER_MS if after.dead > 0 else None, backoff=0)
-
-
-def _passed(recount: Recount, changes: Mapping[Part, LaneMarks]) -> bool:
-    """Whether marking has met the fences, so that the changes reach beyond all that was read."""
-    return all(digest(recount.fences[lane]) in changes[lane].present for lane in _LANES)

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from fairbox.dispatch.burials import Burials, finish_marked
+from fairbox.dispatch.maintenance.epoch_retirement import Retiring
+from fairbox.dispatch.maintenance.recount import Recounts
 from fairbox.dispatch.ports import OVERDUE_MS, Doorbell
 from fairbox.dispatch.stream.lane_changes import LANES
 from fairbox.dispatch.stream.marking import MarkReport
@@ -29,8 +31,6 @@ from fairbox.tables.stream_records import read_record, table_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from fairbox.dispatch.maintenance.epoch_retirement import Retiring
-    from fairbox.dispatch.maintenance.recount import Recounts
     from fairbox.dispatch.ports import Doorbells, GivenUpBatch
     from fairbox.dispatch.stream.marking import Marking
     from fairbox.model.clock import Clock
@@ -169,8 +169,7 @@ class Repair:
         doorbells: enqueues visits for their undelivered messages.
         others: replay given-up batches of other tables' streams until a deadline, by table;
             False when something is left, and the batch must be kept.
-        retiring: takes old epochs off their topics' lists; None: they stay.
-        recounts: counts shards again.
+        next_id: makes ids, for recounts.
         wait: lets so many seconds pass in which marking goes on; `clock.sleep` by default.
     """
 
@@ -182,9 +181,8 @@ class Repair:
         given_up: GivenUp,
         doorbells: Doorbells,
         clock: Clock,
-        others: Mapping[str, Replay] | None = None,
-        retiring: Retiring | None = None,
-        recounts: Recounts | None = None,
+        others: Mapping[str, Replay],
+        next_id: Callable[[], str],
         wait: Callable[[float], object] | None = None,
     ) -> None:
         self._tables = tables
@@ -194,9 +192,9 @@ class Repair:
         self._given_up = given_up
         self._doorbells = doorbells
         self._clock = clock
-        self._others = others or {}
-        self._retiring = retiring
-        self._recounts = recounts
+        self._others = others
+        self._retiring = Retiring(tables, clock)
+        self._recounts = Recounts(tables, clock, next_id)
         self._wait = wait or clock.sleep
         self._read_statuses: dict[str, Mapping[str, SubscriptionStatus]] = {}
 
@@ -235,8 +233,6 @@ class Repair:
         return report
 
     def _retire(self, report: RepairReport, deadline: float) -> None:
-        if self._retiring is None:
-            return
         try:
             retired = self._retiring.run(deadline=deadline)
         except FairboxError as error:
@@ -245,8 +241,6 @@ class Repair:
             report.closed, report.retired = retired.closed, retired.retired
 
     def _recount(self, report: RepairReport, *, deadline: float) -> None:
-        if self._recounts is None:
-            return
         try:
             recounted = self._recounts.run(deadline=deadline)
         except FairboxError as error:
@@ -533,8 +527,7 @@ class Repair:
             elif not any(off.values()):
                 self._unlist(row)
 
-        if self._recounts is not None:
-            self._tables.recounts.doubt(doubtful[:MAX_DOUBTED], milliseconds(self._clock))
+        self._tables.recounts.doubt(doubtful[:MAX_DOUBTED], milliseconds(self._clock))
         return dict(list(suspects.items())[-MAX_SUSPECTS:])
 
     def _later_is_empty(self, shard: Shard) -> bool:

@@ -145,9 +145,7 @@ class Sweep:
             self._checked.clear()
 
         if expiring and self._expiry is not None:
-            expiry = self._expiry.run(expiring, deadline=deadline)
-            report.expired, report.unexpired = dict(expiry.expired), expiry.remaining
-
+            report.expired, report.unexpired = self._expiry.run(expiring, deadline=deadline)
         return report
 
     def _divided(self, rows: Sequence[ShardRow], now: int) -> tuple[list[ShardRow], list[ShardRow]]:
