@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from fairbox.dispatch.dispatcher import Dispatcher
     from fairbox.model.messages import MessageRef, Shard
     from fairbox.model.topic_states import TopicState
-    from fairbox.model.topics import Subscription
     from fairbox.tables.walk_positions import Places, WalkPosition
 
 WAITED_MS: Final = 60_000
@@ -98,8 +97,8 @@ class Visits:
 
     def _room(self, doorbell: Doorbell, topic: TopicState) -> int | None:
         """Return how many messages a rate allows the visit; None: others may be sent, too."""
-        only = _limited(_audience(doorbell, topic))
-        return None if only is None else self._gate.room(only)
+        audience = _audience(doorbell, topic).subscriptions
+        return self._gate.room(audience[0]) if len(audience) == 1 else None
 
     def _await_turn(self, doorbell: Doorbell, audience: TopicState) -> None:
         """Put off a walk of one subscription to its shard's turn, with nothing read.
@@ -150,7 +149,8 @@ class Visits:
         at = self._dispatcher.gate.turns(doorbell, topic, waiting, waiting)
         # before the ring: of equal doorbells for one second one stays, whatever places it tells
         self._note_places(doorbell, at, places_below(doorbell))
-        since = min(_time(ref) for ref in doorbell.refs) - 1
+        times = (time_of(r.id) if r.due is None else r.due for r in doorbell.refs)
+        since = min(times) - 1
         bells = [
             Doorbell(*doorbell.place, (), turn, turn, name, since=since)
             for name, turn in at.items()
@@ -257,16 +257,6 @@ def _audience(doorbell: Doorbell, topic: TopicState) -> TopicState:
     return topic.only(doorbell.subscription) if doorbell.subscription else topic
 
 
-def _limited(audience: TopicState) -> Subscription | None:
-    """Return the only subscription that a visit sends to, if it has a rate."""
-    one = audience.subscriptions
-    return one[0] if len(one) == 1 and one[0].rate is not None else None
-
-
 def _handed_over(doorbell: Doorbell) -> bool:
     """Whether a shared visit rang: a walk reads the next messages, for less than by their keys."""
     return bool(doorbell.subscription and doorbell.before)
-
-
-def _time(ref: MessageRef) -> int:
-    return time_of(ref.id) if ref.due is None else ref.due

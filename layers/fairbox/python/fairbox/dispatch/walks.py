@@ -96,8 +96,8 @@ class Walk:
         now = milliseconds(self._clock)  # no place is ahead of the time
         shared = self._position.shared_by(self._topic.subscription_names)
         self._shared = shared.lowest(Places(bound_of(now), due_sk(now)))
-        start = self._start()
-        if start is None:
+        start = self._start_alone() if self._alone else self._start_shared()
+        if start is None:  # there is nothing to do
             return
         self._reached = start
 
@@ -106,10 +106,6 @@ class Walk:
             self._finish_alone(ended=ended)
         else:
             self._finish_shared(start, ended=ended)
-
-    def _start(self) -> Places | None:
-        """Return where to begin; None: there is nothing to do."""
-        return self._start_alone() if self._alone else self._start_shared()
 
     def _start_shared(self) -> Places:
         shared = self._shared
@@ -298,8 +294,11 @@ class Walk:
         if not ended:
             self._report.unfinished = True
             bells.append(self._rest(start))
-        if ended and (due := self._next_later()) is not None:
-            bells.append(Doorbell(*self._shard, not_before=due, after=ONLY_LATER))
+        # a shorter delay than the long ones has a doorbell of its own, which the relay rang
+        if ended and self._doorbell.after == ONLY_LATER:
+            due = next_delayed(self._tables, self._shard, milliseconds(self._clock))
+            if due is not None:
+                bells.append(Doorbell(*self._shard, not_before=due, after=ONLY_LATER))
 
         if bells:
             self._dispatcher.doorbells.ring(bells)
@@ -427,15 +426,6 @@ class Walk:
         """Return the admission to the walk's subscriptions, or to one of them."""
         its = self._subscriptions
         return self._dispatcher.gate.admission(its.only(name) if name else its)
-
-    def _next_later(self) -> int | None:
-        """Return when the next long delay ends, if that is within the minute; in steps of 2 s.
-
-        A shorter delay has a doorbell of its own, which the relay rang.
-        """
-        if self._doorbell.after != ONLY_LATER:
-            return None
-        return next_delayed(self._tables, self._shard, milliseconds(self._clock))
 
     def _postpone(self) -> None:
         """Postpone the shard's next check, because nothing could be sent."""

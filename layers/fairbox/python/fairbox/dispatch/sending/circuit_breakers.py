@@ -228,8 +228,9 @@ class Gate:
                 if at == announced:
                     status = NEW if state is None else state.status(name)
                     self._statuses[topic, name] = _Copy(status, announced, now)
-                    continue
-            if copy is None or copy.announced != announced or _may_have_changed(copy, now):
+                else:
+                    stale.append(name)
+            elif copy.status.is_stale(copy.read_at, now):
                 stale.append(name)
 
         if stale:
@@ -320,12 +321,6 @@ class Gate:
         after = before.paused_by(milliseconds(self._clock), outcome.error)
         if not before.paused and self._write(name, after, before, announce=True):
             self._events.append(CircuitEvent(*name, "gone", outcome.error, ref))
-
-
-def _may_have_changed(copy: _Copy, now: int) -> bool:
-    """Whether others may have changed a status unannounced; closed circuits never change so."""
-    closed = copy.status.circuit == "closed"
-    return not closed and copy.status.is_stale(copy.read_at, now)
 
 
 def _probe(line: Sequence[Job]) -> Job:
