@@ -25,44 +25,22 @@ if TYPE_CHECKING:
 
 MAX_ERROR: Final = 200
 _THROTTLING: Final = frozenset(
-    [
-        "EC2ThrottledException",
-        "KMSThrottling",
-        "KMSThrottlingException",
-        "KmsThrottled",
-        "LimitExceededException",
-        "OverLimit",
-        "PriorRequestNotComplete",
-        "ProvisionedThroughputExceededException",
-        "RequestLimitExceeded",
-        "RequestThrottled",
-        "RequestThrottledException",
-        "SlowDown",
-        "Throttled",
-        "ThrottledException",
-        "Throttling",
-        "ThrottlingException",
-        "TooManyRequestsException",
-        "TransactionInProgressException",
-    ]
-)
+    {
+        "EC2ThrottledException", "KMSThrottling", "KMSThrottlingException", "KmsThrottled",
+        "LimitExceededException", "OverLimit", "PriorRequestNotComplete",
+        "ProvisionedThroughputExceededException", "RequestLimitExceeded", "RequestThrottled",
+        "RequestThrottledException", "SlowDown", "Throttled", "ThrottledException", "Throttling",
+        "ThrottlingException", "TooManyRequestsException", "TransactionInProgressException",
+    }
+)  # fmt: skip
 _AWAY: Final = frozenset({"ServiceUnavailable", "ServiceUnavailableException"})
 _OF_THE_DESTINATION: Final = frozenset(
-    [
-        "AccessDenied",
-        "AccessDeniedException",
-        "AuthorizationError",
-        "InternalError",
-        "InternalException",
-        "InternalFailure",
-        "InternalServerError",
-        "NonExistentQueue",
-        "NotFound",
-        "QueueDoesNotExist",
-        "ResourceNotFoundException",
-        "ServiceException",
-    ]
-)
+    {
+        "AccessDenied", "AccessDeniedException", "AuthorizationError", "InternalError",
+        "InternalException", "InternalFailure", "InternalServerError", "NonExistentQueue",
+        "NotFound", "QueueDoesNotExist", "ResourceNotFoundException", "ServiceException",
+    }
+)  # fmt: skip
 _TOO_MANY: Final = 429
 _SERVICE_UNAVAILABLE: Final = 503
 _SERVER_ERROR: Final = 500

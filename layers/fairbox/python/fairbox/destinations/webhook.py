@@ -32,21 +32,11 @@ _SERVER_ERROR: Final = 500
 _NOT_LET_IN: Final = frozenset({401, 403, 404, 405, 407, 408})
 # Of the connection or of this call; a producer's headers do not speak for them.
 _OURS: Final = frozenset(
-    [
-        "connection",
-        "content-length",
-        "content-type",
-        "expect",
-        "host",
-        "http2-settings",
-        "keep-alive",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-        "user-agent",
-    ]
-)
+    {
+        "connection", "content-length", "content-type", "expect", "host", "http2-settings",
+        "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "user-agent",
+    }
+)  # fmt: skip
 _PRINTABLE: Final = "".join(map(chr, range(0x20, 0x7F)))
 _OURS_BEGIN: Final = ("ce-", "proxy-", "webhook-")
 
