@@ -37,21 +37,7 @@ _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """The settings of a consumer.
-
-    Attributes:
-        concurrency: workers, 1 to 1,000.
-        visibility_timeout: seconds that a claim lasts without a heartbeat, 1 to 43,200; one at
-            least for each 400 messages in hand.
-        max_attempts: receives after which a failed message is dead, 1 to 1,000.
-        prefetch: messages that may wait for a worker, 0 to 1,000.
-        shutdown_timeout: seconds that a stop waits for handlers.
-        processing_limit: seconds after which a handler counts as hung, and its message is dropped.
-        idle: maximum seconds between two receives that find nothing.
-        linger: maximum seconds that an ack waits for others, to share a call.
-        time_limit: seconds after which a handler's message is failed; None: no limit.
-        rate: messages begun a second, over 0 and up to 1,000,000; None: no limit.
-    """
+    """The settings of a consumer, as `Consumer` takes them, except that prefetch is a number."""
 
     concurrency: int = 4
     visibility_timeout: float = 30

@@ -5,11 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from fairbox.dispatch.maintenance.minute_figures import (
-    CircuitWatch,
-    count_outstanding,
-    rank_topics,
-)
+from fairbox.dispatch.maintenance.minute_figures import CircuitWatch, count_outstanding, rank_topics
 from fairbox.observability.metrics import (
     DEAD_COUNT,
     OLDEST_AGE,

@@ -151,7 +151,8 @@ class Expiry:
             head = self._tables.lanes.page("later", *walk.row.place, limit=1, consistent=False)
             heads.append(head)
         # the shard's row lies first in lane `ready`, then the oldest message
-        oldest = min((_since(m) for head in heads for m in head.messages), default=now)
+        refs = [m.ref for head in heads for m in head.messages]
+        oldest = min((ref.due or time_of(ref.id) for ref in refs), default=now)
         if oldest <= now - kept_ms or any(h.unreadable or h.newer for h in heads):
             return True
         next_check = min(oldest + kept_ms, now + _CHECK_AHEAD_MS)
@@ -231,11 +232,6 @@ def _without(row: KeyClaims, messages: Sequence[StoredMessage], now: int) -> Key
         if entry is not None:
             row = row.change(entry, entry.forget(stored.ref.id, now))
     return row
-
-
-def _since(stored: StoredMessage) -> int:
-    """Return when a message was sent, or due (ms)."""
-    return stored.ref.due or time_of(stored.ref.id)
 
 
 def _claimed(stored: StoredMessage, now: int) -> bool:

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from fairbox.dispatch.ports import Doorbells
     from fairbox.model.clock import Clock
     from fairbox.model.messages import Shard
-    from fairbox.tables.lanes import ShardPage
     from fairbox.tables.shard_rows import ShardRow
     from fairbox.tables.tables import Tables
 
@@ -189,7 +188,8 @@ class Sweep:
 
     def _overdue(self, row: ShardRow) -> bool:
         now = milliseconds(self._clock)
-        head = self._head("ready", row)
+        # the shard row lies first in lane `ready`
+        head = self._tables.lanes.page("ready", *row.place, limit=2, consistent=False)
         if (
             head.unreadable
             or head.newer
@@ -200,17 +200,10 @@ class Sweep:
         doubtful = row.odd or (head.row is not None and head.row.recount is not None)
         if row.later == 0 and not doubtful:
             return False  # where a count may be wrong, messages may lie in either lane
-        later = self._head("later", row, until_due=now)
-        return bool(later.messages or later.unreadable or later.newer)
-
-    def _head(self, lane: str, row: ShardRow, until_due: int | None = None) -> ShardPage:
-        return self._tables.lanes.page(
-            "later" if lane == "later" else "ready",
-            *row.place,
-            limit=2 if lane == "ready" else 1,  # the shard row lies first in lane `ready`
-            until_due=until_due,
-            consistent=False,
+        later = self._tables.lanes.page(
+            "later", *row.place, limit=1, until_due=now, consistent=False
         )
+        return bool(later.messages or later.unreadable or later.newer)
 
 
 def _due(row: ShardRow, now: int) -> bool:

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from fairbox.tables.keys import message_sk
 from fairbox.tables.shard_rows import NEVER_MS, ShardRow
-from fairbox.tables.stream_records import (
-    sequence_order,
-)
+from fairbox.tables.stream_records import sequence_order
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -23,25 +23,14 @@ from fairbox.dispatch.stream.lane_changes import (
     lane_change_of,
 )
 from fairbox.dispatch.stream.message_events import archive_line, events_of, taken_before_skip
-from fairbox.errors import (
-    FAILED,
-    NewerVersion,
-    NotAllowed,
-    NotConfigured,
-    Unavailable,
-    Unreadable,
-)
+from fairbox.errors import FAILED, NewerVersion, NotAllowed, NotConfigured, Unavailable, Unreadable
 from fairbox.model.clock import milliseconds
 from fairbox.settings import ACK_QUEUE_URL
 from fairbox.tables.keys import SK
 from fairbox.tables.ledger import MAX_PER_ROW, SHARED, SPAN_MS, Delivery, ledger_item
 from fairbox.tables.recounts import LaneMarks, digest, id_of
 from fairbox.tables.shard_rows import ShardRow
-from fairbox.tables.stream_records import (
-    read_record,
-    record_lane,
-    without_heartbeats,
-)
+from fairbox.tables.stream_records import read_record, record_lane, without_heartbeats
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
