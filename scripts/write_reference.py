@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from fairbox.api.openapi import openapi
-from fairbox.api.openapi_route import ROUTES
+from fairbox.api.routes import ROUTES
 from fairbox.cli.command_line import app
 from fairbox.cli.cost_verb import month
 from fairbox.observability import metrics

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 import jsonschema
-from fairbox.api.api_context import Api
 from fairbox.api.app import App
 from fairbox.api.openapi import openapi
-from fairbox.api.openapi_route import ROUTES
+from fairbox.api.route import Api
+from fairbox.api.routes import ROUTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

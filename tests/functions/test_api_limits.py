@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from fairbox import Feed, Message
 from fairbox.api.app import TRY_SECONDS
-from fairbox.api.openapi_route import ROUTES
 from fairbox.api.request import MAX_BODY_BYTES
+from fairbox.api.routes import ROUTES
 from fairbox.model.topics import Topic
 from fairbox.testing.application import MemoryApplication
 from fairbox.testing.faults import Fault, FaultyDynamoDB

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import jsonschema
 import pytest
-from fairbox.api.openapi_route import ROUTES
+from fairbox.api.routes import ROUTES
 from fairbox.problems import KINDS
 from openapi_spec_validator import OpenAPIV31SpecValidator, validate
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import schemathesis
 from fairbox.api.openapi import openapi
-from fairbox.api.openapi_route import ROUTES
+from fairbox.api.routes import ROUTES
 from fairbox.testing.application import MemoryApplication
 from hypothesis import strategies as st
 from schemathesis.config import SchemathesisConfig

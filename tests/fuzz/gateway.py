@@ -8,9 +8,9 @@ import threading
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from fairbox.api.api_context import Api
 from fairbox.api.app import App
-from fairbox.api.openapi_route import ROUTES
+from fairbox.api.route import Api
+from fairbox.api.routes import ROUTES
 
 from local.functions.invoker import InvokeResult
 from local.gateway.http_api import ApiRoute, Gateway

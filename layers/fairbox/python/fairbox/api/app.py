@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from aws_lambda_powertools.event_handler import APIGatewayHttpResolver, Response
 
-from fairbox.api.openapi_route import ROUTES
 from fairbox.api.request import JSON_TYPE, Request
+from fairbox.api.routes import ROUTES
 from fairbox.errors import FairboxError
 from fairbox.problems import PROBLEM_TYPE, FieldError, Refusal, refusal_of
 from fairbox.tables.calls import tries_until
@@ -21,8 +21,7 @@ from fairbox.tables.calls import tries_until
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from fairbox.api.api_context import Api
-    from fairbox.api.route import Answer, Route
+    from fairbox.api.route import Answer, Api, Route
     from fairbox.model.clock import Clock
 
 

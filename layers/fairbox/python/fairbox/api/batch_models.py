@@ -6,8 +6,18 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field
 
-from fairbox.api.base_models import In, Milliseconds, Out, Query, Whole
-from fairbox.api.patterns import CALLBACK, BatchId, Item, Text
+from fairbox.api.field_types import (
+    CALLBACK,
+    BatchId,
+    Cursor,
+    In,
+    Item,
+    Milliseconds,
+    Out,
+    Query,
+    Text,
+    Whole,
+)
 from fairbox.client.batch_changes import MAX_RETRY_HOURS
 from fairbox.tables.batch_values import MAX_GROUP_SIZE, State
 
@@ -28,7 +38,6 @@ Items = Annotated[
         json_schema_extra={"maxItems": MAX_ITEMS},
     ),
 ]
-Cursor = Annotated[str | None, Field(max_length=2000, description="That of the page before.")]
 
 
 class BatchIn(In):
@@ -93,10 +102,9 @@ class ItemsIn(In):
     items: Items
 
 
-class FailsIn(In):
+class FailsIn(ItemsIn):
     """Items to fail."""
 
-    items: Items
     reason: str = Field(default="", description="120 bytes of it are kept.")
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from fairbox.api.batch_models import (
     MAX_ADD_GROUPS,
@@ -29,17 +30,19 @@ from fairbox.api.batch_models import (
 )
 from fairbox.api.cursors import pack_cursor, unpack_cursor
 from fairbox.api.request import checked
-from fairbox.api.route import Answer, Route
+from fairbox.api.route import Answer, Api, Route
 from fairbox.client.batch_reads import known_id
 from fairbox.errors import InvalidInput, UnknownBatch
 from fairbox.problems import FieldError, Refusal
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import NoReturn
 
-    from fairbox.api.api_context import Api
     from fairbox.api.request import Request
-    from fairbox.batches.results import AckResult, Batch, Progress
+    from fairbox.batches.results import AckResult, Batch, Page
+
+T = TypeVar("T")
 
 
 def open_batch(api: Api, request: Request) -> Answer:
@@ -66,20 +69,9 @@ def open_batch(api: Api, request: Request) -> Answer:
 def list_batches(api: Api, request: Request) -> Answer:
     """List batches in a state, a page at a time."""
     query = request.parameters(BatchesQuery)
-    list_name = f"batches {query.state}"
-    after = _place(query.cursor, list_name)
-    try:
-        page = api.batches.list_page(query.state, after=after, limit=query.limit)
-    except InvalidInput as error:
-        raise _of_cursor(error) from None
-
-    return Answer(
-        200,
-        Batches(
-            batches=[_show(batch) for batch in page.entries],
-            cursor=_cursor(list_name, page.after),
-        ),
-    )
+    read = partial(api.batches.list_page, query.state)
+    found, cursor = _page(f"batches {query.state}", query, read)
+    return Answer(200, Batches(batches=[_show(batch) for batch in found], cursor=cursor))
 
 
 def add_items(api: Api, request: Request) -> Answer:
@@ -92,12 +84,12 @@ def add_items(api: Api, request: Request) -> Answer:
     groups = api.batches.add(
         batch, given.count, request_id=given.request_id, group_size=given.group_size
     )
-    return Answer(200, Groups(groups=[GroupOut(id=g.id, size=g.size) for g in groups]))
+    return Answer(200, Groups(groups=[GroupOut.of(group) for group in groups]))
 
 
 def seal_batch(api: Api, request: Request) -> Answer:
     """Say that no more items will come; completes the batch when nothing is pending."""
-    return Answer(200, ProgressOut(**_progress(api.batches.seal(request.params["id"]))))
+    return Answer(200, ProgressOut.of(api.batches.seal(request.params["id"])))
 
 
 def show_batch(api: Api, request: Request) -> Answer:
@@ -107,47 +99,26 @@ def show_batch(api: Api, request: Request) -> Answer:
     # exact costs 1 RRU an unfinished group: beyond so many it is an estimate
     progress = api.batches.progress(name, exact=exact, at_most=MAX_EXACT_GROUPS)
     batch = api.batches.get(name)
-
-    shown = ShownBatch(
-        **_progress(progress),
-        user_key=batch.user_key,
-        metadata=dict(api.batches.metadata(name)),
-        opened_at=batch.opened,
-        parent_item=batch.parent_item,
-        on_complete=batch.on_complete,
-        on_success=batch.on_success,
-        on_cancel=batch.on_cancel,
-        on_death=batch.on_death,
-        retry_hours=batch.retry_hours,
-    )
-
-    return Answer(200, shown)
+    others = {"metadata": dict(api.batches.metadata(name)), "opened_at": batch.opened}
+    shown = ProgressOut.of(progress).model_dump()
+    return Answer(200, ShownBatch.of(batch, **shown, **others))
 
 
 def list_missing(api: Api, request: Request) -> Answer:
     """List a batch's pending items, a page at a time."""
     query = request.parameters(ItemsQuery)
     name = request.params["id"]
-    after = _place(query.cursor, f"missing {name}")
-    try:
-        page = api.batches.missing_page(name, after=after, limit=query.limit)
-    except InvalidInput as error:
-        raise _of_cursor(error) from None
-    cursor = _cursor(f"missing {name}", page.after)
-    return Answer(200, Missing(items=list(page.entries), cursor=cursor))
+    found, cursor = _page(f"missing {name}", query, partial(api.batches.missing_page, name))
+    return Answer(200, Missing(items=list(found), cursor=cursor))
 
 
 def list_failed(api: Api, request: Request) -> Answer:
     """List a batch's failed items with their reasons, a page at a time."""
     query = request.parameters(ItemsQuery)
     name = request.params["id"]
-    after = _place(query.cursor, f"failed {name}")
-    try:
-        page = api.batches.failed_page(name, after=after, limit=query.limit)
-    except InvalidInput as error:
-        raise _of_cursor(error) from None
-    items = [FailedItemOut(id=f.id, reason=f.reason) for f in page.entries]
-    return Answer(200, FailedItems(items=items, cursor=_cursor(f"failed {name}", page.after)))
+    found, cursor = _page(f"failed {name}", query, partial(api.batches.failed_page, name))
+    items = [FailedItemOut.of(one) for one in found]
+    return Answer(200, FailedItems(items=items, cursor=cursor))
 
 
 def cancel_batch(api: Api, request: Request) -> Answer:
@@ -199,28 +170,19 @@ def _is_there(api: Api, batch: str) -> bool:
 
 
 def _show(batch: Batch) -> BatchOut:
-    return BatchOut(
-        id=batch.id,
-        state=batch.state,
-        user_key=batch.user_key,
-        total=batch.total,
-        opened_at=batch.opened,
-        parent_item=batch.parent_item,
-        on_complete=batch.on_complete,
-        on_success=batch.on_success,
-        on_cancel=batch.on_cancel,
-        on_death=batch.on_death,
-        retry_hours=batch.retry_hours,
-    )
+    return BatchOut.of(batch, opened_at=batch.opened)
 
 
-def _progress(progress: Progress) -> dict[str, Any]:
-    names = ("id", "state", "complete", "total", "pending", "acked", "failed")
-    return {name: getattr(progress, name) for name in (*names, "exact", "error", "limit")}
-
-
-def _cursor(list_name: str, after: str | None) -> str | None:
-    return None if after is None else pack_cursor([list_name, after])
+def _page(
+    list_name: str, query: BatchesQuery | ItemsQuery, read: Callable[..., Page[T]]
+) -> tuple[tuple[T, ...], str | None]:
+    """Return the entries that a cursor names, and the cursor behind them."""
+    try:
+        page = read(after=_place(query.cursor, list_name), limit=query.limit)
+    except InvalidInput as error:
+        # callers sent a cursor, and do not know `after`, which was read from it
+        raise InvalidInput("cursor", _SAME_LIST) if error.field == "after" else error from None
+    return page.entries, None if page.after is None else pack_cursor([list_name, page.after])
 
 
 def _place(cursor: str | None, list_name: str) -> str | None:
@@ -233,11 +195,6 @@ def _place(cursor: str | None, list_name: str) -> str | None:
     if not isinstance(fields[1], str):
         raise InvalidInput("cursor", _SAME_LIST)
     return fields[1]
-
-
-def _of_cursor(error: InvalidInput) -> InvalidInput:
-    # callers sent a cursor, and do not know `after`, which was read from it
-    return InvalidInput("cursor", _SAME_LIST) if error.field == "after" else error
 
 
 _SAME_LIST: Final = "the cursor of the page before, of the same list"

@@ -8,21 +8,26 @@ from urllib.parse import unquote
 
 from pydantic import Field
 
-from fairbox.api.base_models import WHOLE, Milliseconds, Whole
-from fairbox.api.base_models import In as Input
-from fairbox.api.base_models import Out as Output
+from fairbox.api.field_types import (
+    GRANT,
+    WHOLE,
+    ContentType,
+    In,
+    Milliseconds,
+    Out,
+    Text,
+    Whole,
+)
 from fairbox.api.models import Encoding  # noqa: TC001 - pydantic reads it
-from fairbox.api.patterns import GRANT, ContentType, Text
 from fairbox.api.publish_routes import body_bytes
 from fairbox.api.request import checked
-from fairbox.api.route import Answer, Route
+from fairbox.api.route import Answer, Api, Route
 from fairbox.errors import UnknownFeed
 from fairbox.feeds.tokens import MAX_TTL
 from fairbox.model.feed_types import MAX_TOPICS, NUMBERS, RANGES, Feed, Kind
 from fairbox.problems import Refusal
 
 if TYPE_CHECKING:
-    from fairbox.api.api_context import Api
     from fairbox.api.request import Request
     from fairbox.client.feeds import Feeds
 
@@ -32,7 +37,7 @@ def _number(name: str, description: str) -> Any:
     return Field(default=None, ge=low, le=high, description=description)
 
 
-class FeedIn(Input):
+class FeedIn(In):
     """A feed as it should be; a number that is not given has its default, if its kind has it."""
 
     kind: Kind = Field(default="snapshot", description="It stays as it is.")
@@ -45,7 +50,7 @@ class FeedIn(Input):
     keep: Annotated[int | None, WHOLE] = _number("keep", "Seconds that messages stay.")
 
 
-class FeedOut(Output):
+class FeedOut(Out):
     """A feed, with the numbers of its kind; null: its kind has no such number."""
 
     name: str
@@ -57,7 +62,7 @@ class FeedOut(Output):
     keep: int | None = None
 
 
-class FeedMessageIn(Input):
+class FeedMessageIn(In):
     """A message for the clients of a topic."""
 
     body: Any = Field(
@@ -78,13 +83,13 @@ class FeedMessageIn(Input):
     )
 
 
-class NumberOut(Output):
+class NumberOut(Out):
     """The number of a message in its topic."""
 
     number: int
 
 
-class FeedTopicOut(Output):
+class FeedTopicOut(Out):
     """A topic of a feed, as it stands."""
 
     feed: str
@@ -98,7 +103,7 @@ class FeedTopicOut(Output):
     )
 
 
-class TokenIn(Input):
+class TokenIn(In):
     """The client that a token is for."""
 
     user: Text = Field(
@@ -115,7 +120,7 @@ class TokenIn(Input):
     )
 
 
-class TokenOut(Output):
+class TokenOut(Out):
     """A token, with which a client connects."""
 
     token: str

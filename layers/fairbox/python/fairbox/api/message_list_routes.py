@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from fairbox.api.cursors import PARTS, pack_cursor, read_cursor, unpack_cursor, write_cursor
-from fairbox.api.models import DeliveryOut, ListQuery, MessageOut, Messages, TopicOut, Topics
+from fairbox.api.field_types import Out
+from fairbox.api.models import DeliveryOut, ListQuery, MessageOut, Messages, Topics
 from fairbox.api.responses import (
     MAX_ANSWER_BYTES,
     encoded_size,
@@ -23,7 +24,7 @@ from fairbox.model.clock import milliseconds
 from fairbox.model.messages import check_topic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from fairbox.api.cursors import Part
     from fairbox.api.models import TopicsQuery
@@ -34,7 +35,9 @@ if TYPE_CHECKING:
     from fairbox.tables.ledger import Delivery
     from fairbox.tables.stored_messages import StoredMessage
 
-Entry = tuple["Part", Place, MessageOut | DeliveryOut]
+P = TypeVar("P")
+S = TypeVar("S", bound=Out)
+Entry = tuple[tuple["Part", Place], MessageOut | DeliveryOut]
 _MAX_YEAR: Final = 2999
 _TOPICS: Final = "topics"
 
@@ -55,20 +58,8 @@ def list_messages(outbox: Outbox, topic: str, query: ListQuery, clock: Clock) ->
     start = None if query.cursor is None else read_cursor(query.cursor, topic, query.state)
     wanted = _List(outbox, outbox.topic(topic), query, milliseconds(clock), outbox.receives())
 
-    shown: list[MessageOut | DeliveryOut] = []
-    cursor = None
-    spent = 0
-    last: tuple[Part, Place] | None = None
-
-    for part, place, entry in wanted.entries(start):
-        spent += encoded_size(entry)
-        # one entry at least, however large: else the list would never go on
-        if last is not None and (len(shown) == query.limit or spent > MAX_ANSWER_BYTES):
-            cursor = write_cursor(topic, query.state, *last)
-            break
-        shown.append(entry)
-        last = part, place
-
+    shown, last = _fitting(wanted.entries(start), query.limit)
+    cursor = None if last is None else write_cursor(topic, query.state, *last)
     return Messages(messages=shown, cursor=cursor)
 
 
@@ -82,16 +73,24 @@ def list_all_topics(outbox: Outbox, query: TopicsQuery) -> Topics:
     # one more than asked for tells whether there is a next page
     found = outbox.topics_behind(after, limit=query.limit + 1)
 
-    shown: list[TopicOut] = []
+    entries = ((state.topic.name, show_topic(state)) for state in found)
+    shown, last = _fitting(entries, query.limit)
+    return Topics(topics=shown, cursor=None if last is None else pack_cursor([_TOPICS, last]))
+
+
+def _fitting(entries: Iterable[tuple[P, S]], limit: int) -> tuple[list[S], P | None]:
+    """Return the entries of one page, and the place of its last; None: nothing is behind it."""
+    shown: list[S] = []
+    last: P | None = None
     spent = 0
-    for state in found:
-        entry = show_topic(state)
+    for place, entry in entries:
         spent += encoded_size(entry)
-        # one topic at least, however large: else the list would never go on
-        if shown and (len(shown) == query.limit or spent > MAX_ANSWER_BYTES):
-            return Topics(topics=shown, cursor=pack_cursor([_TOPICS, shown[-1].name]))
+        # one entry at least, however large: else the list would never go on
+        if shown and (len(shown) == limit or spent > MAX_ANSWER_BYTES):
+            return shown, last
         shown.append(entry)
-    return Topics(topics=shown, cursor=None)
+        last = place
+    return shown, None
 
 
 def _topic_of(cursor: str) -> str:
@@ -123,7 +122,7 @@ class _List:
         for number, part in enumerate(parts[at:]):
             after = start[1] if start is not None and number == 0 else None
             for place, entry in self._part(part, after):
-                yield part, place, entry
+                yield (part, place), entry
 
     def _part(
         self, part: Part, after: Place | None

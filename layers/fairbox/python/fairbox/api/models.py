@@ -9,20 +9,23 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from fairbox.api.base_models import WHOLE, Milliseconds, Whole
-from fairbox.api.base_models import In as Input
-from fairbox.api.base_models import Out as Output
-from fairbox.api.base_models import Query as _Query
-from fairbox.api.patterns import (
+from fairbox.api.field_types import (
     DESTINATION,
     TENANT_WEIGHTS,
     TEXT,
+    WHOLE,
     ContentType,
+    Cursor,
     Headers,
+    In,
     Item,
     MessageId,
+    Milliseconds,
+    Out,
+    Query,
     Text,
     Time,
+    Whole,
 )
 from fairbox.client.topic_administration import MAX_PAUSE_REASON
 from fairbox.model.epochs import MAX_SHARDS
@@ -46,7 +49,7 @@ State = Literal["outstanding", "waiting", "dead", "delivered"]
 Encoding = Literal["utf-8", "base64"]
 
 
-class MessageIn(Input):
+class MessageIn(In):
     """A message to publish."""
 
     body: Any = Field(
@@ -90,7 +93,7 @@ class MessageIn(Input):
     )
 
 
-class RetryIn(Input):
+class RetryIn(In):
     """The repetition of failures: exponential backoff with full jitter, then dead."""
 
     max_attempts: Whole = Field(default=10, ge=1, le=1000)
@@ -100,7 +103,7 @@ class RetryIn(Input):
     )
 
 
-class TopicIn(Input):
+class TopicIn(In):
     """A topic as it should be."""
 
     shards: Whole = Field(default=8, ge=1, le=MAX_SHARDS)
@@ -143,7 +146,7 @@ class TopicIn(Input):
     )
 
 
-class SubscriptionIn(Input):
+class SubscriptionIn(In):
     """A subscription as it should be."""
 
     destination: str = Field(
@@ -174,16 +177,14 @@ class SubscriptionIn(Input):
     )
 
 
-class TopicsQuery(_Query):
+class TopicsQuery(Query):
     """Limit and cursor of a list of topics."""
 
     limit: int = Field(default=500, ge=1, le=500)
-    cursor: str | None = Field(
-        default=None, max_length=2000, description="That of the page before."
-    )
+    cursor: Cursor = None
 
 
-class PauseIn(Input):
+class PauseIn(In):
     """The reason for a pause."""
 
     reason: str = Field(
@@ -193,7 +194,7 @@ class PauseIn(Input):
     )
 
 
-class ListQuery(_Query):
+class ListQuery(Query):
     """State, limit and cursor of a list of messages."""
 
     state: State = Field(
@@ -201,9 +202,7 @@ class ListQuery(_Query):
         description="`outstanding`: due and not yet delivered; `waiting`: delayed and not yet due.",
     )
     limit: int = Field(default=50, ge=1, le=100)
-    cursor: str | None = Field(
-        default=None, max_length=2000, description="That of the page before."
-    )
+    cursor: Cursor = None
     since: Time | None = Field(
         default=None,
         description="Of `delivered`: RFC 3339 or milliseconds, included.",
@@ -214,7 +213,7 @@ class ListQuery(_Query):
     )
 
 
-class CancelQuery(_Query):
+class CancelQuery(Query):
     """The reason for a cancellation, and whether it is for one subscription only."""
 
     subscription: str | None = Field(
@@ -224,17 +223,17 @@ class CancelQuery(_Query):
     reason: Text = Field(default="", description="At most 256 bytes; the archive keeps it.")
 
 
-class NoQuery(_Query):
+class NoQuery(Query):
     """No parameters."""
 
 
-class Published(Output):
+class Published(Out):
     """The refs of the messages, in the order of the request."""
 
     refs: list[str]
 
 
-class FailureOut(Output):
+class FailureOut(Out):
     """One attempt that failed."""
 
     attempt: int
@@ -242,7 +241,7 @@ class FailureOut(Output):
     error: str
 
 
-class SubscriptionStateOut(Output):
+class SubscriptionStateOut(Out):
     """The state of a message for a subscription that has not accepted it at once."""
 
     subscription: str
@@ -252,7 +251,7 @@ class SubscriptionStateOut(Output):
     history: list[FailureOut] = Field(description="The newest failures, oldest first.")
 
 
-class MessageOut(Output):
+class MessageOut(Out):
     """A message as it lies in the outbox or among the dead letters."""
 
     ref: str
@@ -291,7 +290,7 @@ class MessageOut(Output):
     raw: str | None = Field(default=None, description="An item that nothing could read, as JSON.")
 
 
-class DeliveryOut(Output):
+class DeliveryOut(Out):
     """One delivery, as the ledger has it."""
 
     ref: str = Field(description="Without due time, which the ledger does not keep.")
@@ -304,14 +303,14 @@ class DeliveryOut(Output):
     size: int
 
 
-class Messages(Output):
+class Messages(Out):
     """A page of messages, or of deliveries."""
 
     messages: list[MessageOut | DeliveryOut]
     cursor: str | None = Field(description="Gives the next page; null: this was the last.")
 
 
-class EpochOut(Output):
+class EpochOut(Out):
     """A width of a topic, and since when it holds."""
 
     number: int
@@ -319,7 +318,7 @@ class EpochOut(Output):
     since: Milliseconds
 
 
-class SubscriptionOut(Output):
+class SubscriptionOut(Out):
     """A subscription as it is."""
 
     topic: str
@@ -345,7 +344,7 @@ class SubscriptionOut(Output):
     pause_reason: str | None
 
 
-class RetryOut(Output):
+class RetryOut(Out):
     """The repetition of failures; seconds."""
 
     max_attempts: int
@@ -353,7 +352,7 @@ class RetryOut(Output):
     cap: float
 
 
-class PartitionOut(Output):
+class PartitionOut(Out):
     """The place of a topic in a partitioned queue."""
 
     queue: str = Field(description="The logical name.")
@@ -361,7 +360,7 @@ class PartitionOut(Output):
     count: int = Field(description="How many partitions there are.")
 
 
-class TopicOut(Output):
+class TopicOut(Out):
     """A topic as it is."""
 
     name: str
@@ -392,14 +391,14 @@ class TopicOut(Output):
     subscriptions: list[SubscriptionOut]
 
 
-class Topics(Output):
+class Topics(Out):
     """A page of topics, by name."""
 
     topics: list[TopicOut]
     cursor: str | None = Field(description="Gives the next page; null: this was the last.")
 
 
-class FiguresOut(Output):
+class FiguresOut(Out):
     """The messages in the outbox, counted from the stream: some seconds behind."""
 
     outstanding: int = Field(description="Not yet delivered, delayed ones among them.")
@@ -417,7 +416,7 @@ class TopicFiguresOut(FiguresOut):
     topic: str
 
 
-class Stats(Output):
+class Stats(Out):
     """Figures by topic, and in all."""
 
     as_of: Milliseconds
@@ -425,20 +424,20 @@ class Stats(Output):
     topics: list[TopicFiguresOut]
 
 
-class GatewayOut(Output):
+class GatewayOut(Out):
     """A refusal by the gateway itself: unsigned, too many requests, or too large a body."""
 
     message: str
 
 
-class FieldErrorOut(Output):
+class FieldErrorOut(Out):
     """The value that a field should have had."""
 
     field: str
     expected: str
 
 
-class ProblemOut(Output):
+class ProblemOut(Out):
     """Problem details (RFC 9457)."""
 
     type: str

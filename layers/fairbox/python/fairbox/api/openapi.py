@@ -11,12 +11,10 @@ from fairbox.api import (
     batch_models,
     examples,
     feed_routes,
+    field_types,
     models,
     operation_models,
-    patterns,
     queue_models,
-    redrive_routes,
-    resize_routes,
 )
 from fairbox.api.links import LINKS
 from fairbox.api.publish_routes import MAX_BATCH
@@ -53,7 +51,7 @@ _ANSWERS: Final[Mapping[str, tuple[Mapping[int, type[BaseModel] | None], Sequenc
     ),
     "cancel_message": ({204: None}, ("malformed", "unknown-message", "conflict", "invalid-field")),
     "redrive_dead_letters": (
-        {200: redrive_routes.RedriveOut},
+        {200: operation_models.RedriveOut},
         (*_BODY, "unknown-message", "conflict", *_TOPIC),
     ),
     "list_topics": ({200: models.Topics}, ("invalid-field",)),
@@ -62,8 +60,8 @@ _ANSWERS: Final[Mapping[str, tuple[Mapping[int, type[BaseModel] | None], Sequenc
         {200: models.TopicOut, 201: models.TopicOut},
         (*_BODY, "conflict", "invalid-field"),
     ),
-    "resize_topic": ({202: resize_routes.ResizeOut}, (*_BODY, "conflict", *_TOPIC)),
-    "list_epochs": ({200: resize_routes.Epochs}, _TOPIC),
+    "resize_topic": ({202: operation_models.ResizeOut}, (*_BODY, "conflict", *_TOPIC)),
+    "list_epochs": ({200: operation_models.Epochs}, _TOPIC),
     "put_subscription": (
         {200: models.SubscriptionOut, 201: models.SubscriptionOut},
         (*_BODY, "conflict", *_TOPIC),
@@ -138,7 +136,7 @@ _ANSWERS: Final[Mapping[str, tuple[Mapping[int, type[BaseModel] | None], Sequenc
 
 _BODIES: Final[Mapping[str, tuple[type[BaseModel], bool]]] = {
     "put_topic": (models.TopicIn, False),
-    "resize_topic": (resize_routes.ResizeIn, True),
+    "resize_topic": (operation_models.ResizeIn, True),
     "put_subscription": (models.SubscriptionIn, True),
     "pause_subscription": (models.PauseIn, False),
     "open_batch": (batch_models.BatchIn, False),
@@ -146,7 +144,7 @@ _BODIES: Final[Mapping[str, tuple[type[BaseModel], bool]]] = {
     "ack_items": (batch_models.ItemsIn, True),
     "fail_items": (batch_models.FailsIn, True),
     "retry_items": (batch_models.ItemsIn, True),
-    "redrive_dead_letters": (redrive_routes.RedriveIn, True),
+    "redrive_dead_letters": (operation_models.RedriveIn, True),
     "receive_messages": (queue_models.ReceiveIn, False),
     "receive_dead_letters": (queue_models.ReceiveDeadIn, False),
     "ack_messages": (queue_models.AcksIn, True),
@@ -177,12 +175,12 @@ _PARAMS: Final = {
     " escaped.",
 }
 _PATH: Final[Mapping[str, Schema]] = {
-    "topic": patterns.TOPIC,
-    "name": patterns.SUBSCRIPTION,
-    "id": patterns.BATCH,
-    "feed": patterns.TOPIC,
-    "key": patterns.TEXT | {"type": "string", "minLength": 1, "not": {"const": "*"}},
-    "ref": patterns.REF,
+    "topic": field_types.TOPIC,
+    "name": field_types.SUBSCRIPTION,
+    "id": field_types.BATCH,
+    "feed": field_types.TOPIC,
+    "key": field_types.TEXT | {"type": "string", "minLength": 1, "not": {"const": "*"}},
+    "ref": field_types.REF,
 }
 _LOCATION: Final[Schema] = {
     "Location": {"description": "The batch's path.", "schema": {"type": "string"}}
@@ -206,17 +204,17 @@ _EVENT: Final[Schema] = {
     "required": ["specversion", "id", "source", "type"],
     "properties": {
         "specversion": {"const": "1.0"},
-        "id": patterns.ATTRIBUTE,
+        "id": field_types.ATTRIBUTE,
         "source": {"type": "string", "minLength": 1, "format": "uri-reference"},
-        "type": patterns.ATTRIBUTE,
+        "type": field_types.ATTRIBUTE,
         "time": {"type": "string", "format": "date-time"},
-        "subject": patterns.ATTRIBUTE,
-        "datacontenttype": {"type": "string", "maxLength": 255, "pattern": patterns.MEDIA_TYPE},
+        "subject": field_types.ATTRIBUTE,
+        "datacontenttype": {"type": "string", "maxLength": 255, "pattern": field_types.MEDIA_TYPE},
         "dataschema": {"type": "string", "format": "uri"},
-        "partitionkey": patterns.ATTRIBUTE | {"maxLength": 256, "description": "256 bytes."},
+        "partitionkey": field_types.ATTRIBUTE | {"maxLength": 256, "description": "256 bytes."},
         "batchitem": {
             "type": "string",
-            "pattern": patterns.ITEM,
+            "pattern": field_types.ITEM,
             "description": "`batch:group:index`.",
         },
         "data": {"description": "Any JSON value; stored as it was written."},
@@ -230,7 +228,7 @@ _EVENT: Final[Schema] = {
     "additionalProperties": {
         "description": "An extension.",
         "anyOf": [
-            patterns.ATTRIBUTE,
+            field_types.ATTRIBUTE,
             {"type": "boolean"},
             {"type": "integer", "minimum": -(2**31), "maximum": 2**31 - 1},
         ],

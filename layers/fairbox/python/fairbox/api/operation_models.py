@@ -2,16 +2,51 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import Field
 
-from fairbox.api.base_models import Milliseconds, Out, Query
-from fairbox.api.content_models import ContentIn
+from fairbox.api.field_types import ContentType, Headers, In, Milliseconds, Out, Query, Whole
+from fairbox.api.models import Encoding  # noqa: TC001 - pydantic reads it
+from fairbox.api.publish_routes import body_bytes
+from fairbox.client.redrive import Content
+from fairbox.model.epochs import MAX_SHARDS
 from fairbox.model.messages import MAX_DELAY_SECONDS
 
+if TYPE_CHECKING:
+    from fairbox.api.request import Request
+
+MAX_REDRIVES: Final = 500
 MAX_PURGED: Final = 5000
 MAX_NAMED: Final = 100
+
+
+class ContentIn(In):
+    """Content of a message; null: as it is."""
+
+    body: Any = Field(
+        default=None,
+        description="Text, read by `body_encoding`; or any other JSON value, which is stored as it"
+        " was written.",
+    )
+    body_encoding: Encoding | None = Field(
+        default=None, description="How a text body is to be read; `utf-8` unless it is given."
+    )
+    headers: Headers | None = Field(default=None, description="All of them.")
+    content_type: ContentType | None = Field(
+        default=None, description="Else it stays, with a new body too."
+    )
+
+    def content(self, request: Request) -> Content:
+        """Return the content that the request's body has.
+
+        Raises:
+            InvalidInput: a field is not what it takes.
+        """
+        body = None
+        if self.body is not None:
+            body, _ = body_bytes(self.body, self.body_encoding, request.body)
+        return Content(body=body, headers=self.headers, content_type=self.content_type)
 
 
 class EditIn(ContentIn):
@@ -30,6 +65,46 @@ class EditedOut(Out):
     """A message that was changed."""
 
     ref: str = Field(description="The ref that it has now.")
+
+
+class RedriveWhereIn(In):
+    """Filter of dead letters; every given condition must hold."""
+
+    subscription: str | None = Field(default=None, description="It died for this one.")
+    reason: str | None = Field(default=None, description="Part of the reason.")
+    partition_key: str | None = Field(default=None, description="As it was published.")
+    died_from: Whole | None = Field(
+        default=None, description="Milliseconds since 1970 UTC, included."
+    )
+    died_until: Whole | None = Field(
+        default=None, description="Milliseconds since 1970 UTC, excluded."
+    )
+
+
+class RedriveIn(ContentIn):
+    """The dead letters to put back, oldest first; with content: one, edited on its way."""
+
+    ids: list[str] | None = Field(
+        default=None,
+        max_length=MAX_REDRIVES,
+        description="Message ids or refs; null: all of the topic.",
+    )
+    where: RedriveWhereIn | None = Field(default=None, description="Of these, only such.")
+    limit: Whole = Field(default=100, ge=1, le=MAX_REDRIVES)
+    dry_run: bool = Field(default=False, description="Change nothing, and say what would be done.")
+
+
+class RedriveOut(Out):
+    """The dead letters that were put back or, in a dry run, would be."""
+
+    count: int
+    refs: list[str] = Field(description="Oldest first.")
+    left: list[str] = Field(
+        description="As they were: others kept changing them, or their batch. Ask again."
+    )
+    unreadable: list[str] = Field(description="Passed over: nothing can read them.")
+    more: bool = Field(description="The limit stopped it before another.")
+    dry_run: bool
 
 
 class PurgeQuery(Query):
@@ -120,3 +195,43 @@ class QueueStatsOut(Out):
     visible: int | None = Field(
         description="Outstanding, and held by nobody; delayed ones too. Null: not known."
     )
+
+
+class ResizeIn(In):
+    """The shards that a topic is to have."""
+
+    shards: Whole = Field(ge=1, le=MAX_SHARDS)
+
+
+class ResizeOut(Out):
+    """The newest epoch of a topic, as a resize left it."""
+
+    topic: str
+    epoch: int = Field(description="Its number, which refs of its messages name.")
+    shards: int
+    before: int = Field(description="Shards of the epoch before it.")
+    begins_at: Milliseconds = Field(
+        description="Messages whose ids are of this time or later go to it. Milliseconds since 1970"
+        " UTC."
+    )
+    changed: bool = Field(description="Whether this request announced it.")
+
+
+class EpochStatusOut(Out):
+    """The state of an epoch and the messages in it, counted from the stream."""
+
+    number: int
+    shards: int
+    since: Milliseconds
+    phase: Literal["announced", "current", "draining", "closed"] = Field(
+        description="`closed`: found empty; it takes no messages, and leaves the list."
+    )
+    ready: int
+    later: int
+    dead: int
+
+
+class Epochs(Out):
+    """The epochs of a topic, oldest first."""
+
+    epochs: list[EpochStatusOut]

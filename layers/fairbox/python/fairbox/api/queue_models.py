@@ -6,8 +6,7 @@ from typing import Final, Literal
 
 from pydantic import Field
 
-from fairbox.api.base_models import In, Milliseconds, Out, Whole
-from fairbox.api.patterns import Receipt  # noqa: TC001 - pydantic reads it
+from fairbox.api.field_types import In, Milliseconds, Out, Receipt, Whole
 from fairbox.model.messages import MAX_DELAY_SECONDS
 from fairbox.model.receipts import MAX_CONSUMER_CHARACTERS
 
@@ -56,12 +55,8 @@ class AcksIn(In):
     )
 
 
-class ReleasesIn(In):
+class ReleasesIn(AcksIn):
     """Messages that are given back untouched."""
-
-    receipts: list[Receipt] = Field(
-        min_length=1, max_length=MAX_RECEIPTS, json_schema_extra={"uniqueItems": True}
-    )
 
 
 class NackIn(In):

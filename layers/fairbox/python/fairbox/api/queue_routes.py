@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -19,8 +18,8 @@ from fairbox.api.queue_models import (
     SettledReceipts,
 )
 from fairbox.api.request import checked
-from fairbox.api.responses import MAX_ANSWER_BYTES
-from fairbox.api.route import Answer, Route
+from fairbox.api.responses import MAX_ANSWER_BYTES, body_text, encoded_size, without_body
+from fairbox.api.route import Answer, Api, Route
 from fairbox.errors import FAILED, FairboxError, InvalidInput, StaleReceipt
 from fairbox.model.ids import time_of
 from fairbox.model.messages import check_topic
@@ -30,8 +29,6 @@ from fairbox.problems import FieldError, Refusal
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from fairbox.api.api_context import Api
-    from fairbox.api.models import Encoding
     from fairbox.api.request import Request
     from fairbox.model.receipts import Received
 
@@ -182,12 +179,11 @@ def _fitting(received: Sequence[Received]) -> tuple[list[ReceivedOut], Sequence[
     spent = 0
     for number, one in enumerate(received):
         made = _show(one)
-        size = len(made.model_dump_json().encode())
+        size = encoded_size(made)
         if size > MAX_ANSWER_BYTES:
             # without its body rather than not at all: no answer has room for it
-            omitted = {"body": None, "body_encoding": None, "body_omitted": "too large"}
-            made = made.model_copy(update=omitted)
-            size = len(made.model_dump_json().encode())
+            made = without_body(made)
+            size = encoded_size(made)
 
         # the first always fits: a receive that found messages never answers empty
         if spent + size > MAX_ANSWER_BYTES:
@@ -200,39 +196,25 @@ def _fitting(received: Sequence[Received]) -> tuple[list[ReceivedOut], Sequence[
 
 def _show(received: Received) -> ReceivedOut:
     message = received.message
-    text: str | None
-    encoding: Encoding | None
-    omitted: Literal["too large"] | None = None
-    try:
-        text, encoding = message.body.decode(), "utf-8"
-    except UnicodeDecodeError:
-        text, encoding = base64.b64encode(message.body).decode(), "base64"
-
-    # before the answer is measured: no need to make megabytes of JSON of it
-    if len(message.body) > MAX_ANSWER_BYTES:
-        text, encoding, omitted = None, None, "too large"
-
-    return ReceivedOut(
+    text, encoding = body_text(message.body)
+    shown = ReceivedOut.of(
+        message,
         receipt=received.receipt,
         receive_count=received.receive_count,
         visible_at=received.visible_at,
         ref=str(Receipt.parse(received.receipt).ref),
-        topic=message.topic,
-        id=message.id,
         added_at=time_of(message.id),
-        partition_key=message.partition_key,
-        content_type=message.content_type,
         headers=dict(message.headers),
         body=text,
         body_encoding=encoding,
-        body_omitted=omitted,
+        body_omitted=None,
         size=len(message.body),
-        dedup_key=message.dedup_key,
-        fairness_key=message.fairness_key,
-        batch_item=message.batch_item,
         reason=received.reason or None,
         subscriptions=sorted(received.subscriptions) or None,
     )
+
+    # before the answer is measured: no need to make megabytes of JSON of it
+    return shown if len(message.body) <= MAX_ANSWER_BYTES else without_body(shown)
 
 
 QUEUE_ROUTES: Final = (

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import base64
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
+from fairbox.api.field_types import Out
 from fairbox.api.models import (
     DeliveryOut,
     EpochOut,
@@ -25,10 +26,12 @@ if TYPE_CHECKING:
     from fairbox.client.outbox import Outbox
     from fairbox.client.reading import MessageReceives
     from fairbox.model.topic_states import SubscriptionStatus, TopicState
-    from fairbox.model.topics import Subscription, Topic
+    from fairbox.model.topics import Subscription
     from fairbox.tables.dead_letters import DeadLetter
     from fairbox.tables.ledger import Delivery
     from fairbox.tables.stored_messages import StoredMessage
+
+S = TypeVar("S", bound=Out)
 
 MAX_ANSWER_BYTES = 4_500_000
 """Of one answer: in base64 it fits the 6 MB that a Lambda function may return."""
@@ -69,7 +72,7 @@ def show_message(outbox: Outbox, stored: StoredMessage, receives: MessageReceive
         # a body that cannot be read now does not hide its message
         return shown.model_copy(update={"body_omitted": "unavailable"})
 
-    text, encoding = _text(body)
+    text, encoding = body_text(body)
     shown = shown.model_copy(update={"body": text, "body_encoding": encoding})
     # escapes make a body of allowed size larger in JSON, up to six times
     return shown if encoded_size(shown) <= MAX_ANSWER_BYTES else without_body(shown)
@@ -102,83 +105,46 @@ def show_dead(outbox: Outbox, letter: DeadLetter, receives: MessageReceives) -> 
 
 def show_delivery(delivery: Delivery) -> DeliveryOut:
     """Return a delivery."""
-    return DeliveryOut(
-        ref=str(delivery.ref),
-        topic=delivery.topic,
-        id=delivery.id,
-        subscription=delivery.subscription,
-        delivered_at=delivery.at,
-        added_at=delivery.added_at,
-        attempts=delivery.attempts,
-        size=delivery.size,
-    )
+    return DeliveryOut.of(delivery, ref=str(delivery.ref), delivered_at=delivery.at)
 
 
 def show_topic(state: TopicState) -> TopicOut:
     """Return a topic with its epochs and subscriptions."""
     topic = state.topic
-
-    return TopicOut(
-        name=topic.name,
-        shards=topic.shards,
-        ordering=topic.ordering,
-        on_dead=topic.on_dead,
-        retry=RetryOut(
-            max_attempts=topic.retry.max_attempts, base=topic.retry.base, cap=topic.retry.cap
-        ),
-        dedup_window=topic.dedup_window,
-        retention=topic.retention,
-        message_retention=topic.message_retention,
-        max_outstanding=topic.max_outstanding,
-        weight=topic.weight,
-        mini_batch=topic.mini_batch,
+    return TopicOut.of(
+        topic,
+        retry=RetryOut.of(topic.retry),
         tenant_weights=dict(topic.tenant_weights),
         pushed=state.pushed,
         paused=state.paused,
         deleting=state.deleting,
-        partition=_partition(topic),
-        epochs=[EpochOut(number=e.number, shards=e.shards, since=e.since) for e in state.epochs],
+        partition=None if topic.partition is None else PartitionOut.of(topic.partition),
+        epochs=[EpochOut.of(epoch) for epoch in state.epochs],
         subscriptions=[show_subscription(s, state.status(s.name)) for s in state.subscriptions],
     )
 
 
-def _partition(topic: Topic) -> PartitionOut | None:
-    part = topic.partition
-    if part is None:
-        return None
-    return PartitionOut(queue=part.queue, number=part.number, count=part.count)
-
-
 def show_subscription(subscription: Subscription, status: SubscriptionStatus) -> SubscriptionOut:
     """Return a subscription, and how it stands."""
-    return SubscriptionOut(
-        topic=subscription.topic,
-        name=subscription.name,
-        # addresses of webhooks may have keys in their query
-        destination=redacted_address(subscription.destination),
-        max_attempts=subscription.max_attempts,
-        timeout=subscription.timeout,
-        weight=subscription.weight,
-        max_in_flight=subscription.max_in_flight,
-        rate=subscription.rate,
-        since=subscription.since,
-        **status.as_dict(),
-    )
+    # addresses of webhooks may have keys in their query
+    destination = redacted_address(subscription.destination)
+    return SubscriptionOut.of(subscription, destination=destination, **status.as_dict())
 
 
-def encoded_size(shown: MessageOut | DeliveryOut | TopicOut) -> int:
+def encoded_size(shown: Out) -> int:
     """Return how many bytes it takes in an answer."""
     return len(shown.model_dump_json().encode())
 
 
-def without_body(shown: MessageOut) -> MessageOut:
+def without_body(shown: S) -> S:
     """Return the same, saying that its body is too large for an answer."""
     return shown.model_copy(
         update={"body": None, "body_encoding": None, "body_omitted": "too large"}
     )
 
 
-def _text(body: bytes) -> tuple[str, Encoding]:
+def body_text(body: bytes) -> tuple[str, Encoding]:
+    """Return a body as an answer has it, and how to read it."""
     try:
         return body.decode(), "utf-8"
     except UnicodeDecodeError:
@@ -187,12 +153,11 @@ def _text(body: bytes) -> tuple[str, Encoding]:
 
 def _states(stored: StoredMessage) -> list[SubscriptionStateOut]:
     return [
-        SubscriptionStateOut(
+        SubscriptionStateOut.of(
+            state,
             subscription=name,
-            attempts=state.attempts,
             due_at=state.due,
-            dead=state.dead,
-            history=[FailureOut(attempt=f.attempt, at=f.at, error=f.error) for f in state.history],
+            history=[FailureOut.of(failure) for failure in state.history],
         )
         for name, state in sorted(stored.states.items())
     ]

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import json
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from fairbox.api.batch_routes import BATCH_ROUTES
 from fairbox.api.feed_routes import FEED_ROUTES
 from fairbox.api.message_list_routes import list_all_topics, list_messages
 from fairbox.api.models import CancelQuery, ListQuery, PauseIn, SubscriptionIn, TopicIn, TopicsQuery
-from fairbox.api.operation_routes import OPERATING_ROUTES, ref_of
+from fairbox.api.operation_routes import (
+    OPERATING_ROUTES,
+    list_epochs,
+    redrive_dead_letters,
+    ref_of,
+    resize_topic,
+    show_stats,
+)
 from fairbox.api.queue_routes import QUEUE_ROUTES
-from fairbox.api.redrive_routes import RedriveIn, redrive
 from fairbox.api.request import checked
-from fairbox.api.resize_routes import RESIZE_ROUTES
 from fairbox.api.responses import show_dead, show_message, show_subscription, show_topic
-from fairbox.api.route import Answer, Route
-from fairbox.api.stats_routes import stats
+from fairbox.api.route import Answer, Api, Route
 from fairbox.errors import (
     InvalidInput,
     MessagesNotFound,
@@ -29,7 +35,6 @@ from fairbox.problems import Refusal
 from fairbox.tables.dead_letters import read_dead
 
 if TYPE_CHECKING:
-    from fairbox.api.api_context import Api
     from fairbox.api.models import MessageOut
     from fairbox.api.request import Request
 
@@ -75,13 +80,6 @@ def cancel_message(api: Api, request: Request) -> Answer:
         raise Refusal("conflict", f"{ref} is dead: only what is outstanding is cancelled") from None
 
     return Answer(204)
-
-
-def redrive_dead_letters(api: Api, request: Request) -> Answer:
-    """Put dead letters back, oldest first, each with its batch item."""
-    topic = check_topic(request.params["topic"])
-    given = request.model(RedriveIn)
-    return Answer(200, redrive(api.outbox, topic, given, given.content(request)))
 
 
 def put_topic(api: Api, request: Request) -> Answer:
@@ -179,9 +177,17 @@ def delete_subscription(api: Api, request: Request) -> Answer:
     return Answer(204)
 
 
-def show_stats(api: Api, request: Request) -> Answer:  # noqa: ARG001 - every endpoint gets it
-    """Show what is outstanding, waiting and dead, and the oldest age, by topic and in all."""
-    return Answer(200, stats(api.outbox, api.clock))
+def show_openapi(api: Api, request: Request) -> Answer:  # noqa: ARG001 - every endpoint gets it
+    """Show this document."""
+    return Answer(200, _openapi_text())
+
+
+@cache
+def _openapi_text() -> str:
+    # imported where it is used: no other request pays for it
+    from fairbox.api.openapi import openapi  # noqa: PLC0415
+
+    return json.dumps(openapi(ROUTES), separators=(",", ":"))
 
 
 def _find(api: Api, ref: MessageRef) -> MessageOut | None:
@@ -213,7 +219,8 @@ ROUTES: Final = (
     Route("GET", "/topics", list_topics, TopicsQuery),
     Route("GET", "/topics/{topic}", show_one_topic),
     Route("PUT", "/topics/{topic}", put_topic),
-    *RESIZE_ROUTES,
+    Route("POST", "/topics/{topic}/resize", resize_topic),
+    Route("GET", "/topics/{topic}/epochs", list_epochs),
     Route("PUT", "/topics/{topic}/subscriptions/{name}", put_subscription),
     Route("DELETE", "/topics/{topic}/subscriptions/{name}", delete_subscription),
     Route("PUT", "/topics/{topic}/subscriptions/{name}/pause", pause_subscription),
@@ -223,4 +230,6 @@ ROUTES: Final = (
     *OPERATING_ROUTES,
     *FEED_ROUTES,
     Route("GET", "/stats", show_stats),
+    Route("GET", "/openapi.json", show_openapi),
 )
+"""Every route."""

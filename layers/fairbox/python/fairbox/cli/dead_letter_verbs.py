@@ -110,9 +110,10 @@ def redrive(
 ) -> None:
     """Put dead letters back, oldest first, for what they died for; options narrow them down."""
     # imported where it is used: `fairbox --help` does without the library
+    from fairbox.client.message_pages import condition_of  # noqa: PLC0415
     from fairbox.client.redrive import Content  # noqa: PLC0415
 
-    where = _where(
+    where = condition_of(
         subscription, reason, partition_key, _milliseconds(died_from), _milliseconds(died_until)
     )
     named = [*(ids or []), *(more_ids or [])]
@@ -214,7 +215,9 @@ def purge(
     dry_run: DryRun = False,
 ) -> None:
     """Delete dead letters for good; options narrow them down. Their batch items stay failed."""
-    where = _where(
+    from fairbox.client.message_pages import condition_of  # noqa: PLC0415 - as above
+
+    where = condition_of(
         subscription, reason, partition_key, _milliseconds(died_from), _milliseconds(died_until)
     )
     named = [*(ids or []), *(more_ids or [])] or None
@@ -287,30 +290,6 @@ def _put_back(
 
     done = {"count": len(refs), "refs": refs, "left": left, "missing": missing, "dry_run": False}
     return redrive_fields(found) | done
-
-
-def _where(
-    subscription: str | None,
-    reason: str | None,
-    partition_key: str | None,
-    died_from: int | None,
-    died_until: int | None,
-) -> Callable[[DeadLetter], bool] | None:
-    """Return whether all that is given holds of a dead letter; None: nothing is."""
-    if (subscription, reason, partition_key, died_from, died_until) == (None,) * 5:
-        return None
-
-    def accepts(letter: DeadLetter) -> bool:
-        key = None if letter.message is None else letter.message.partition_key
-        return (
-            (subscription is None or subscription in letter.subscriptions)
-            and (reason is None or reason in letter.reason)
-            and (partition_key is None or partition_key == key)
-            and (died_from is None or died_from <= letter.died_at)
-            and (died_until is None or letter.died_at < died_until)
-        )
-
-    return accepts
 
 
 def _milliseconds(time: datetime | None) -> int | None:

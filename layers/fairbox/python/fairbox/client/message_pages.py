@@ -110,6 +110,33 @@ def find_dead_letters(
     return _named(context.tables, _candidates(state, ids), missing)
 
 
+def condition_of(
+    subscription: str | None,
+    reason: str | None,
+    partition_key: str | None,
+    died_from: int | None,
+    died_until: int | None,
+) -> Callable[[DeadLetter], bool] | None:
+    """Return whether all that is given holds of a dead letter; None: nothing is.
+
+    Times are milliseconds since 1970 UTC; `died_until` itself is excluded.
+    """
+    if (subscription, reason, partition_key, died_from, died_until) == (None,) * 5:
+        return None
+
+    def accepts(letter: DeadLetter) -> bool:
+        key = None if letter.message is None else letter.message.partition_key
+        return (
+            (subscription is None or subscription in letter.subscriptions)
+            and (reason is None or reason in letter.reason)
+            and (partition_key is None or partition_key == key)
+            and (died_from is None or died_from <= letter.died_at)
+            and (died_until is None or letter.died_at < died_until)
+        )
+
+    return accepts
+
+
 def chooses(where: Callable[[DeadLetter], bool] | None, letter: DeadLetter) -> bool:
     """Whether a caller's condition holds for a dead letter; None: for each.
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools import Logger
 
-from fairbox.api.api_context import Api
 from fairbox.api.app import App
+from fairbox.api.route import Api
 from fairbox.client.outbox import Outbox
 from fairbox.model.clock import SystemClock
 from fairbox.model.ids import IdGenerator

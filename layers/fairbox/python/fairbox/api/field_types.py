@@ -1,14 +1,14 @@
-"""Patterns of texts in the OpenAPI document; the model checks the texts themselves.
+"""Types of fields, bases of the models at the edge, and patterns of texts for the OpenAPI document.
 
-JSON Schema counts characters where limits count bytes: a text of at most n bytes has at most n
-characters, and one of n characters may still be refused.
+The library's own model checks the texts. JSON Schema counts characters where limits count bytes: a
+text of at most n bytes has at most n characters, and one of n characters may still be refused.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Self
 
-from pydantic import Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from fairbox.model.messages import MAX_HEADERS, MAX_KEY_BYTES
 from fairbox.model.topics import MAX_TENANT_WEIGHTS, MAX_WEIGHT, MIN_WEIGHT, SCHEMES
@@ -71,6 +71,19 @@ TIME: Final[dict[str, Any]] = {
     "(Z|[+-][0-9]{2}:[0-9]{2}))$"
 }
 
+
+def _whole(value: object) -> object:
+    """Return a whole number that was written with a fraction of nought as an integer."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+WHOLE: Final = BeforeValidator(_whole)
+"""To JSON Schema 16.0 is an integer, and some clients write it so.
+
+It stands behind the bounds of a number that may be null: before them they are lost to the schema.
+"""
+Whole = Annotated[int, WHOLE]
+Milliseconds = Annotated[int, Field(description="Milliseconds since 1970 UTC.")]
 Text = Annotated[str, Field(json_schema_extra=TEXT)]
 MessageId = Annotated[str, Field(json_schema_extra={"pattern": f"^{_UUID7}$"})]
 BatchId = Annotated[str, Field(json_schema_extra={"pattern": BATCH["pattern"]})]
@@ -85,3 +98,28 @@ Receipt = Annotated[
         json_schema_extra={"pattern": "^[A-Za-z0-9_-]{1,512}$"},
     ),
 ]
+Cursor = Annotated[str | None, Field(max_length=2000, description="That of the page before.")]
+
+
+class In(BaseModel):
+    """A request's model: refuses unknown fields, converts nothing, is built when first used."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
+
+
+class Query(BaseModel):
+    """Parameters of the query: text, converted."""
+
+    model_config = ConfigDict(extra="forbid", defer_build=True)
+
+
+class Out(BaseModel):
+    """An answer's model."""
+
+    model_config = ConfigDict(defer_build=True)
+
+    @classmethod
+    def of(cls, value: object, **others: Any) -> Self:
+        """Return the answer with a value's attributes of the fields' names, and `others`."""
+        names = cls.model_fields.keys() - others.keys()
+        return cls(**{name: getattr(value, name) for name in names}, **others)
