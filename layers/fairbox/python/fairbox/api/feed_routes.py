@@ -20,7 +20,6 @@ from fairbox.api.field_types import (
 )
 from fairbox.api.models import Encoding  # noqa: TC001 - pydantic reads it
 from fairbox.api.publish_routes import body_bytes
-from fairbox.api.request import checked
 from fairbox.api.route import Answer, Api, Route
 from fairbox.errors import UnknownFeed
 from fairbox.feeds.tokens import MAX_TTL
@@ -128,7 +127,7 @@ class TokenOut(Out):
 
 def put_feed(api: Api, request: Request) -> Answer:
     """Create a feed, or change its numbers; processes follow within 30 s."""
-    given = request.model(FeedIn) if request.body else checked(FeedIn, {})
+    given = request.model(FeedIn, required=False)
     numbers = given.model_dump(exclude={"kind"}, exclude_none=True)
     feed, feeds = Feed(request.params["feed"], given.kind, **numbers), _feeds(api)
     # asked before the call: afterwards the feed is there in either case

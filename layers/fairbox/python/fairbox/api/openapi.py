@@ -9,14 +9,13 @@ from pydantic.json_schema import models_json_schema
 
 from fairbox.api import (
     batch_models,
-    examples,
     feed_routes,
     field_types,
     models,
     operation_models,
     queue_models,
 )
-from fairbox.api.links import LINKS
+from fairbox.api.openapi_examples import BODIES, EVENT, LINKS, MESSAGE
 from fairbox.api.publish_routes import MAX_BATCH
 from fairbox.api.request import JSON_TYPE, MAX_BODY_BYTES
 from fairbox.cloudevents import BATCH_TYPE, STRUCTURED_TYPE
@@ -391,7 +390,7 @@ def _add_gateway(answers: Schema) -> None:
 def _request_body(name: str) -> Schema | None:
     if name in _BODIES:
         model, required = _BODIES[name]
-        content = {"schema": _ref(model.__name__), "example": examples.BODIES[name]}
+        content = {"schema": _ref(model.__name__), "example": BODIES[name]}
         return {"required": required, "content": {JSON_TYPE: content}}
 
     if name != "publish_messages":
@@ -402,9 +401,9 @@ def _request_body(name: str) -> Schema | None:
         "description": "A message as JSON, a CloudEvent in structured mode, a batch of them, or any"
         " bytes with the attributes of a CloudEvent in headers `ce-...` (binary mode).",
         "content": {
-            JSON_TYPE: {"schema": _ref("MessageIn"), "example": examples.MESSAGE},
-            STRUCTURED_TYPE: {"schema": _ref("CloudEvent"), "example": examples.EVENT},
-            BATCH_TYPE: {"schema": events, "example": [examples.EVENT]},
+            JSON_TYPE: {"schema": _ref("MessageIn"), "example": MESSAGE},
+            STRUCTURED_TYPE: {"schema": _ref("CloudEvent"), "example": EVENT},
+            BATCH_TYPE: {"schema": events, "example": [EVENT]},
             "*/*": {"schema": {}},
         },
     }

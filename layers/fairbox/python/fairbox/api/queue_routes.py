@@ -17,7 +17,6 @@ from fairbox.api.queue_models import (
     SettledOut,
     SettledReceipts,
 )
-from fairbox.api.request import checked
 from fairbox.api.responses import MAX_ANSWER_BYTES, body_text, encoded_size, without_body
 from fairbox.api.route import Answer, Api, Route
 from fairbox.errors import FAILED, FairboxError, InvalidInput, StaleReceipt
@@ -38,7 +37,7 @@ Status = Literal["done", "stale", "failed"]
 def receive_messages(api: Api, request: Request) -> Answer:
     """Receive messages of a pulled topic, and hold them."""
     topic = check_topic(request.params["topic"])
-    given = request.model(ReceiveIn) if request.body else checked(ReceiveIn, {})
+    given = request.model(ReceiveIn, required=False)
 
     received = api.queue.receive(
         topic,
@@ -55,7 +54,7 @@ def receive_messages(api: Api, request: Request) -> Answer:
 def receive_dead_letters(api: Api, request: Request) -> Answer:
     """Receive dead letters of a topic, pulled or pushed, and hold them; an ack purges them."""
     topic = check_topic(request.params["topic"])
-    given = request.model(ReceiveDeadIn) if request.body else checked(ReceiveDeadIn, {})
+    given = request.model(ReceiveDeadIn, required=False)
     most, visibility = given.max_messages, given.visibility_timeout
     return _fitted(api, api.queue.receive(topic, most, visibility, dead=True))
 

@@ -84,12 +84,14 @@ class Request:
         if charset is not None and charset[1].lower() not in ("utf-8", "utf8", "us-ascii"):
             raise unsupported("content-type", "charset utf-8")
 
-    def model(self, kind: type[M]) -> M:
-        """Return the JSON body as a model.
+    def model(self, kind: type[M], *, required: bool = True) -> M:
+        """Return the JSON body as a model; one that is not required and not there as `{}`.
 
         Raises:
             Refusal: 400, it is not JSON; 415, it says that it is something else; 422, a field.
         """
+        if not required and not self.body:
+            return checked(kind, {})
         if self.media_type != JSON_TYPE:
             raise unsupported("content-type", JSON_TYPE)
         self.check_encoding()

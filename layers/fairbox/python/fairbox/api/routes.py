@@ -19,7 +19,6 @@ from fairbox.api.operation_routes import (
     show_stats,
 )
 from fairbox.api.queue_routes import QUEUE_ROUTES
-from fairbox.api.request import checked
 from fairbox.api.responses import show_dead, show_message, show_subscription, show_topic
 from fairbox.api.route import Answer, Api, Route
 from fairbox.errors import (
@@ -85,7 +84,7 @@ def cancel_message(api: Api, request: Request) -> Answer:
 def put_topic(api: Api, request: Request) -> Answer:
     """Create a topic, or change what is given of its policy, window, retention and weights."""
     name = check_topic(request.params["topic"])
-    given = request.model(TopicIn) if request.body else checked(TopicIn, {})
+    given = request.model(TopicIn, required=False)
     # only given fields: a topic that is there keeps its others, and a new one has defaults
     settings = {field: getattr(given, field) for field in given.model_fields_set}
     if "retry" in settings:
@@ -139,7 +138,7 @@ def put_subscription(api: Api, request: Request) -> Answer:
 
 def pause_subscription(api: Api, request: Request) -> Answer:
     """Send nothing to a subscription until it is resumed; in force when this answers, after 2 s."""
-    given = request.model(PauseIn) if request.body else PauseIn()
+    given = request.model(PauseIn, required=False)
     topic, name = _subscription_name(request)
     api.outbox.pause_subscription(topic, name, reason=given.reason)
     return _shown(api, topic, name)
