@@ -37,37 +37,22 @@ Fields = dict[str, object]
 DELIVERY_COLUMNS: Final = ("ref", "subscription", "attempts", "size", "delivered_at")
 
 
+def _fields(value: object, *names: str, **others: object) -> Fields:
+    """Return a value's attributes, in this order; `others` stand for attributes of their names."""
+    return {name: others[name] if name in others else getattr(value, name) for name in names}
+
+
 def batch_fields(batch: Batch) -> Fields:
     """Return the fields of a batch."""
-    return {
-        "id": batch.id,
-        "state": batch.state,
-        "user_key": batch.user_key,
-        "total": batch.total,
-        "opened_at": batch.opened,
-        "parent_item": batch.parent_item,
-        "on_complete": batch.on_complete,
-        "on_success": batch.on_success,
-        "on_cancel": batch.on_cancel,
-        "on_death": batch.on_death,
-        "retry_hours": batch.retry_hours,
-    }
+    callbacks = ("on_complete", "on_success", "on_cancel", "on_death")
+    names = ("id", "state", "user_key", "total", "opened_at", "parent_item", *callbacks)
+    return _fields(batch, *names, "retry_hours", opened_at=batch.opened)
 
 
 def progress_fields(progress: Progress) -> Fields:
     """Return the fields of a progress."""
-    return {
-        "id": progress.id,
-        "state": progress.state,
-        "complete": progress.complete,
-        "total": progress.total,
-        "pending": progress.pending,
-        "acked": progress.acked,
-        "failed": progress.failed,
-        "exact": progress.exact,
-        "error": progress.error,
-        "limit": progress.limit,
-    }
+    numbers = ("total", "pending", "acked", "failed", "exact", "error", "limit")
+    return _fields(progress, "id", "state", "complete", *numbers)
 
 
 def feed_fields(feed: Feed) -> Fields:
@@ -107,7 +92,6 @@ def feed_update_lines(update: FeedUpdate) -> Iterator[tuple[Fields, str]]:
 def topic_fields(state: TopicState) -> Fields:
     """Return the fields of a topic with its epochs and subscriptions."""
     topic = state.topic
-    retry = topic.retry
     part = topic.partition
     # a queue that always had one partition is like any topic
     several = part is not None and (part.count > 1 or state.widths)
@@ -120,7 +104,7 @@ def topic_fields(state: TopicState) -> Fields:
         "pushed": state.pushed,
         "paused": state.paused,
         "deleting_at": state.deleting,
-        "retry": {"max_attempts": retry.max_attempts, "base": retry.base, "cap": retry.cap},
+        "retry": _fields(topic.retry, "max_attempts", "base", "cap"),
         "dedup_window": topic.dedup_window,
         "retention": topic.retention,
         "message_retention": topic.message_retention,
@@ -128,9 +112,7 @@ def topic_fields(state: TopicState) -> Fields:
         "weight": topic.weight,
         "mini_batch": topic.mini_batch,
         "tenant_weights": dict(topic.tenant_weights),
-        "epochs": [
-            {"number": e.number, "shards": e.shards, "since": e.since} for e in state.epochs
-        ],
+        "epochs": [_fields(epoch, "number", "shards", "since") for epoch in state.epochs],
         "subscriptions": [
             subscription_fields(s, state.status(s.name)) for s in state.subscriptions
         ],
@@ -139,56 +121,41 @@ def topic_fields(state: TopicState) -> Fields:
 
 def status_fields(status: EpochStatus) -> Fields:
     """Return where an epoch stands, and what lies in it."""
-    epoch = status.epoch
-    return {
-        "number": epoch.number,
-        "shards": epoch.shards,
-        "since": epoch.since,
-        "phase": status.phase,
-        "ready": status.ready,
-        "later": status.later,
-        "dead": status.dead,
-    }
+    lanes = _fields(status, "phase", "ready", "later", "dead")
+    return _fields(status.epoch, "number", "shards", "since") | lanes
 
 
 def resize_fields(result: ResizeResult) -> Fields:
     """Return what a resize came to."""
-    return {
-        "topic": result.topic,
-        "epoch": result.epoch.number,
-        "shards": result.epoch.shards,
-        "before": result.before,
-        "begins_at": result.epoch.since,
-        "changed": result.changed,
-    }
+    epoch = result.epoch
+    names = ("topic", "epoch", "shards", "before", "begins_at", "changed")
+    return _fields(result, *names, epoch=epoch.number, shards=epoch.shards, begins_at=epoch.since)
 
 
 def resize_text(result: ResizeResult) -> str:
     """Return the same as people read it."""
     epoch = result.epoch
-    if not result.changed:
-        return f"{result.topic} has, or will have, {epoch.shards} shards: nothing to do"
-    begins = datetime.fromtimestamp(epoch.since / 1000, UTC).isoformat(timespec="seconds")
-    return f"{result.topic}: {result.before} to {epoch.shards} shards, from {begins} on"
+    return _resized(result, result.topic, epoch.shards, "shards", epoch.since)
 
 
 def width_fields(result: WidthResult) -> Fields:
     """Return what another number of partitions came to."""
-    return {
-        "queue": result.queue,
-        "partitions": result.partitions,
-        "before": result.before,
-        "begins_at": result.since,
-        "changed": result.changed,
-    }
+    names = ("queue", "partitions", "before", "begins_at", "changed")
+    return _fields(result, *names, begins_at=result.since)
 
 
 def width_text(result: WidthResult) -> str:
     """Return the same as people read it."""
+    return _resized(result, result.queue, result.partitions, "partitions", result.since)
+
+
+def _resized(
+    result: ResizeResult | WidthResult, name: str, now: int, parts: str, since: int
+) -> str:
     if not result.changed:
-        return f"{result.queue} has, or will have, {result.partitions} partitions: nothing to do"
-    begins = datetime.fromtimestamp(result.since / 1000, UTC).isoformat(timespec="seconds")
-    return f"{result.queue}: {result.before} to {result.partitions} partitions, from {begins} on"
+        return f"{name} has, or will have, {now} {parts}: nothing to do"
+    begins = datetime.fromtimestamp(since / 1000, UTC).isoformat(timespec="seconds")
+    return f"{name}: {result.before} to {now} {parts}, from {begins} on"
 
 
 def misplaced_fields(found: Misplaced) -> Fields:
@@ -198,19 +165,11 @@ def misplaced_fields(found: Misplaced) -> Fields:
 
 def subscription_fields(subscription: Subscription, status: SubscriptionStatus = NEW) -> Fields:
     """Return the fields of a subscription, and how it stands."""
-    return {
-        "topic": subscription.topic,
-        "name": subscription.name,
-        "destination": redacted_address(subscription.destination),
-        "max_attempts": subscription.max_attempts,
-        "timeout": subscription.timeout,
-        "weight": subscription.weight,
-        "max_in_flight": subscription.max_in_flight,
-        "rate": subscription.rate,
-        "since": subscription.since,
-        "state": "paused" if status.paused else status.circuit,
-        **status.as_dict(),
-    }
+    limits = ("max_attempts", "timeout", "weight", "max_in_flight", "rate", "since")
+    address = redacted_address(subscription.destination)
+    own = _fields(subscription, "topic", "name", "destination", *limits, destination=address)
+    state = "paused" if status.paused else status.circuit
+    return {**own, "state": state, **status.as_dict()}
 
 
 def seen(fields: Fields) -> Fields:
@@ -244,15 +203,8 @@ def received_fields(received: Received, ref: str) -> Fields:
 
 def stats_fields(stats: QueueStats) -> Fields:
     """Return the figures of a queue."""
-    return {
-        "topic": stats.topic,
-        "outstanding": stats.outstanding,
-        "ready": stats.ready,
-        "later": stats.later,
-        "dead": stats.dead,
-        "in_flight": stats.in_flight,
-        "visible": stats.visible,
-    }
+    numbers = ("outstanding", "ready", "later", "dead", "in_flight", "visible")
+    return _fields(stats, "topic", *numbers)
 
 
 def redrive_fields(result: RedriveResult) -> Fields:
@@ -270,13 +222,7 @@ def redrive_fields(result: RedriveResult) -> Fields:
 
 def purge_fields(result: PurgeResult) -> Fields:
     """Return what a purge of dead letters did, or would do."""
-    return {
-        "count": result.count,
-        "names": list(result.names),
-        "left": list(result.left),
-        "more": result.more,
-        "dry_run": result.dry_run,
-    }
+    return _fields(result, "count", "names", "left", "more", "dry_run")
 
 
 def erasure_fields(result: ErasureResult) -> Fields:
@@ -344,7 +290,7 @@ def failures_fields(letter: DeadLetter) -> Fields:
         return {"raw": letter.raw or None}
     return {
         "history": {
-            name: [{"attempt": f.attempt, "at": f.at, "error": f.error} for f in state.history]
+            name: [_fields(failure, "attempt", "at", "error") for failure in state.history]
             for name, state in sorted(letter.stored.states.items())
         }
     }
@@ -352,13 +298,5 @@ def failures_fields(letter: DeadLetter) -> Fields:
 
 def delivery_fields(delivery: Delivery) -> Fields:
     """Return the fields of a delivery."""
-    return {
-        "ref": str(delivery.ref),
-        "topic": delivery.topic,
-        "id": delivery.id,
-        "subscription": delivery.subscription,
-        "delivered_at": delivery.at,
-        "added_at": delivery.added_at,
-        "attempts": delivery.attempts,
-        "size": delivery.size,
-    }
+    names = ("ref", "topic", "id", "subscription", "delivered_at", "added_at", "attempts", "size")
+    return _fields(delivery, *names, ref=str(delivery.ref), delivered_at=delivery.at)
