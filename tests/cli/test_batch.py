@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from fairbox import BatchBusy
-from fairbox.cli import item_input as items
+from fairbox.cli import verb_input as items
 from fairbox.tables.batch_values import COMPLETED_TOPIC
 
 from tests.support.cli_runs import NOBODY, Cli

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import json
 from itertools import islice
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from fairbox.cli.commands import DryRun, FromFile, Limit, OptionalLimit, Yes, noun, verb
-from fairbox.cli.item_input import check, item_ids, settle
 from fairbox.cli.output_fields import batch_fields, progress_fields
 from fairbox.cli.progress import end_wait, wait_for_batch
 from fairbox.cli.session import Session
+from fairbox.cli.verb_input import calls_of, item_ids
+from fairbox.errors import BatchBusy, BatchEnded
 from fairbox.settings import OPEN_BATCH_DAYS, SEALED_BATCH_DAYS
 from fairbox.tables.batch_values import State
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
 batch = noun("Know, exactly once, when a fan-out of any size is finished.")
+
+_BUSY_TRIES: Final = 5
+_BUSY_SECONDS: Final = 0.1
 
 BatchId = Annotated[str, typer.Argument(metavar="BATCH", show_default=False, help="Its id.")]
 Items = Annotated[
@@ -147,8 +154,7 @@ def ack(
     session: Session, items: Items = None, file: FromFile = None, dry_run: DryRun = False
 ) -> None:
     """Ack items, 10,000 a call; a call with an id that was never issued changes nothing."""
-    found = item_ids(items, file)
-    check(session, found) if dry_run else settle(session, "ack", found)
+    _settle(session, "ack", item_ids(items, file), dry_run=dry_run)
 
 
 @verb(batch, "fail", example="fairbox batch fail $BATCH:0:2 --reason 'no such product'")
@@ -160,8 +166,7 @@ def fail(
     dry_run: DryRun = False,
 ) -> None:
     """Fail items, 10,000 a call; a batch completes with failures as it does without."""
-    found = item_ids(items, file)
-    check(session, found) if dry_run else settle(session, "fail", found, reason)
+    _settle(session, "fail", item_ids(items, file), reason, dry_run=dry_run)
 
 
 @verb(batch, "retry", example="fairbox batch retry $BATCH:0:2")
@@ -169,8 +174,75 @@ def retry(
     session: Session, items: Items = None, file: FromFile = None, dry_run: DryRun = False
 ) -> None:
     """Make failed items pending again, 10,000 a call."""
-    found = item_ids(items, file)
-    check(session, found) if dry_run else settle(session, "retry", found)
+    _settle(session, "retry", item_ids(items, file), dry_run=dry_run)
+
+
+def _settle(
+    session: Session, name: str, items: Iterable[str], reason: str = "", *, dry_run: bool
+) -> None:
+    """Settle items call by call, and show what changed; in a dry run, what could be settled.
+
+    What stays busy is sent again. A call that is refused ends the run; `session.done` says what
+    was done before it.
+    """
+    if dry_run:
+        _check(session, items)
+        return
+
+    changed, count = 0, 0
+    completed: list[str] = []
+    for call in calls_of(items):
+        for part in _until_done(session, name, call, reason):
+            changed += part[0]
+            completed += part[1]
+            session.done = {"ids": count, "changed": changed, "completed": completed}
+        count += len(call)
+        session.done = {"ids": count, "changed": changed, "completed": completed}
+
+    fields: dict[str, object] = {"ids": count, "changed": changed, "completed": completed}
+    text = f"{changed} of {count} items changed"
+    session.show(fields, "\n".join([text, *(f"complete: {batch}" for batch in completed)]))
+
+
+def _until_done(
+    session: Session, name: str, call: list[str], reason: str
+) -> Iterator[tuple[int, tuple[str, ...]]]:
+    for attempt in range(1, _BUSY_TRIES + 1):
+        batches = session.batches
+        try:
+            if name == "fail":
+                result = batches.fail(call, reason)
+            else:
+                result = batches.ack(call) if name == "ack" else batches.retry(call)
+        except BatchEnded as error:
+            # counted before the error ends the run
+            yield error.changed, error.completed
+            raise
+        except BatchBusy as error:
+            yield error.changed, error.completed
+            if attempt == _BUSY_TRIES:
+                raise
+
+            # the rest alone: settled items would be no error, but cost their groups' reads again
+            call = list(error.left)
+            session.clock.sleep(_BUSY_SECONDS * 2**attempt)
+        else:
+            yield result.changed, result.completed
+            return
+
+
+def _check(session: Session, items: Iterable[str]) -> None:
+    """Show how many ids can be settled, and name those that cannot; change nothing."""
+    good, bad = 0, list[str]()
+    for call in calls_of(items):
+        known, unknown = session.maintenance.settlement.split_known(call)
+        good += len(known)
+        bad += unknown
+    fields: dict[str, object] = {"ids": good + len(bad), "known": good, "unknown": bad}
+    text = f"{good} of {good + len(bad)} items can be settled"
+    session.show(fields, "\n".join([text, *(f"unknown: {item}" for item in bad)]))
+    if bad:
+        raise typer.Exit(1)
 
 
 @verb(batch, "show", example="fairbox batch show $BATCH")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fairbox.cli.batch_verbs import batch
-from fairbox.cli.commands import verb
+from fairbox.cli.commands import app, verb
 from fairbox.cli.cost_verb import cost
 from fairbox.cli.dead_letter_verbs import dlq
 from fairbox.cli.doctor_verb import doctor
@@ -13,7 +13,6 @@ from fairbox.cli.import_verb import import_rows
 from fairbox.cli.message_verbs import message
 from fairbox.cli.outbox_verbs import outbox
 from fairbox.cli.queue_verbs import queue
-from fairbox.cli.root import app
 from fairbox.cli.shell import shell
 from fairbox.cli.smoke_verb import smoke
 from fairbox.cli.subscription_verbs import subscription

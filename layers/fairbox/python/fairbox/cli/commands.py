@@ -1,4 +1,4 @@
-"""Declaration of verbs: functions of a session, to which `--json` and the like are added."""
+"""The root of the command line, and verbs: functions of a session, with `--json` and the like."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
+import fairbox
 from fairbox.cli.library_clients import EnvironmentClients, Opener
 from fairbox.cli.session import Session
 from fairbox.errors import FairboxError
@@ -42,6 +43,15 @@ Time = Annotated[
         help="As 2026-01-31T12:00:00+01:00; UTC without an offset.",
     ),
 ]
+AllPartitions = Annotated[
+    bool, typer.Option("--all-partitions", help="Every partition of the queue of this name.")
+]
+TopicName = Annotated[
+    str, typer.Argument(metavar="TOPIC", show_default=False, help="The topic's name.")
+]
+Ref = Annotated[
+    str, typer.Argument(metavar="REF", show_default=False, help="`topic/epoch/shard/id`.")
+]
 Name = Annotated[
     str | None,
     typer.Option(
@@ -50,7 +60,30 @@ Name = Annotated[
         help="The deployment; by default that of FAIRBOX_STACK, else Fairbox.",
     ),
 ]
+app = typer.Typer(
+    name="fairbox",
+    help="A sharded transactional outbox on DynamoDB. The tables are those that the environment"
+    " names (FAIRBOX_STACK, or FAIRBOX_OUTBOX_TABLE and the like), region and credentials the AWS"
+    " SDK's own.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
 _SHARED = {"json": (Json, False), "endpoint_url": (EndpointUrl, None)}
+
+
+def _version(value: bool) -> None:
+    if value:
+        typer.echo(fairbox.__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    _: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Take the options that stand before a noun."""
 
 
 def noun(text: str) -> typer.Typer:

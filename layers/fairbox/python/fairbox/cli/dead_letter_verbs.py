@@ -9,19 +9,29 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fairbox.cli.commands import DryRun, Limit, OptionalLimit, Time, Yes, noun, verb
-from fairbox.cli.item_input import calls_of
-from fairbox.cli.message_content import headers_of, read_body
+from fairbox.cli.commands import (
+    AllPartitions,
+    DryRun,
+    Limit,
+    OptionalLimit,
+    Ref,
+    Time,
+    TopicName,
+    Yes,
+    noun,
+    verb,
+)
 from fairbox.cli.output_fields import (
     body_fields,
     dead_fields,
     failures_fields,
     purge_fields,
     redrive_fields,
+    told,
 )
-from fairbox.cli.partitions import AllPartitions, told, whole
 from fairbox.cli.progress import bar
 from fairbox.cli.session import FAILED, Session
+from fairbox.cli.verb_input import calls_of, headers_of, read_body
 from fairbox.errors import DeadLettersUnreadable, InvalidInput, MessagesNotFound
 from fairbox.model.messages import MessageRef
 
@@ -36,9 +46,6 @@ dlq = noun("Look at dead letters, put them back, purge them.")
 
 _CALL = 25
 
-TopicName = Annotated[
-    str, typer.Argument(metavar="TOPIC", show_default=False, help="The topic's name.")
-]
 Ids = Annotated[
     list[str] | None,
     typer.Argument(metavar="[ID]", show_default=False, help="Ids or refs; all by default."),
@@ -65,9 +72,7 @@ def list_dead(
 @verb(dlq, "show", example="fairbox dlq show $DEAD")
 def show(
     session: Session,
-    ref: Annotated[
-        str, typer.Argument(metavar="REF", show_default=False, help="`topic/epoch/shard/id`.")
-    ],
+    ref: Ref,
 ) -> None:
     """Show a dead letter: its failures by subscription, and its body."""
     wanted = MessageRef.parse(ref)
@@ -126,7 +131,9 @@ def redrive(
     if all_partitions:
         if named or content.given:
             raise InvalidInput("ids", "no ids and no new content for all partitions")
-        _redrive_all(session, whole(session, topic), where, limit, rate, yes=yes, dry_run=dry_run)
+        _redrive_all(
+            session, session.partitions(topic), where, limit, rate, yes=yes, dry_run=dry_run
+        )
         return
 
     redriven = partial(

@@ -11,9 +11,9 @@ from typing import Annotated
 import typer
 
 from fairbox.cli.commands import Yes, noun, verb
-from fairbox.cli.item_input import calls_of, item_ids
 from fairbox.cli.output_fields import feed_fields, feed_topic_fields, feed_update_lines
 from fairbox.cli.session import FAILED, Session
+from fairbox.cli.verb_input import calls_of, item_ids
 from fairbox.model.feed_types import BUNDLE_MESSAGES, NUMBERS, SHARD_CLIENTS, Feed, Kind
 from fairbox.settings import FEEDS_URL
 

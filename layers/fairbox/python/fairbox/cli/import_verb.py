@@ -14,9 +14,9 @@ from fairbox.cli.commands import (  # noqa: TC001 - the verb's parameters are re
     OptionalLimit,
     Yes,
 )
-from fairbox.cli.message_content import read_body
 from fairbox.cli.progress import bar
 from fairbox.cli.session import FAILED, Session
+from fairbox.cli.verb_input import read_body
 from fairbox.errors import InvalidInput
 
 if TYPE_CHECKING:

@@ -28,40 +28,32 @@ class Clients(Protocol):
     @property
     def outbox(self) -> Outbox:
         """The outbox."""
-        ...
 
     @property
     def queue(self) -> Queue:
         """The queue."""
-        ...
 
     @property
     def batches(self) -> Batches:
         """The batches."""
-        ...
 
     @property
     def feeds(self) -> Feeds:
         """The feeds."""
-        ...
 
     @property
     def clock(self) -> Clock:
         """The time, and waiting."""
-        ...
 
     @property
     def settings(self) -> Settings:
         """The environment."""
-        ...
 
     def new_id(self, after: str | None = None) -> str:
         """Return a new UUIDv7, above another one."""
-        ...
 
     def client(self, service: str, region: str | None = None) -> Any:
         """Return boto3's client of a service; without a region that of the environment's."""
-        ...
 
 
 Opener = Callable[[str | None], Clients]

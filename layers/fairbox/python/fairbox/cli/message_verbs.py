@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from fairbox.cli.commands import DryRun, FromFile, Limit, Yes, noun, verb
-from fairbox.cli.message_content import headers_of, read_body
+from fairbox.cli.commands import DryRun, FromFile, Limit, Ref, TopicName, Yes, noun, verb
 from fairbox.cli.output_fields import (
     DELIVERY_COLUMNS,
     body_fields,
@@ -22,6 +21,7 @@ from fairbox.cli.output_fields import (
     stored_fields,
 )
 from fairbox.cli.session import FAILED, Session
+from fairbox.cli.verb_input import headers_of, read_body
 from fairbox.errors import MessagesNotFound
 from fairbox.model.clock import milliseconds
 from fairbox.model.messages import Message, MessageRef
@@ -36,9 +36,6 @@ if TYPE_CHECKING:
 message = noun("Publish messages, list, show, edit, skip, cancel, release and delete them.")
 
 State = Literal["outstanding", "held", "waiting", "dead", "delivered"]
-TopicName = Annotated[
-    str, typer.Argument(metavar="TOPIC", show_default=False, help="The topic's name.")
-]
 Refs = Annotated[
     list[str],
     typer.Argument(metavar="REF", show_default=False, help="`topic/epoch/shard/id`."),
@@ -170,9 +167,7 @@ def _shown(receives: MessageReceives, stored: StoredMessage, wanted: State) -> F
 @verb(message, "show", example="fairbox message show $REF")
 def show(
     session: Session,
-    ref: Annotated[
-        str, typer.Argument(metavar="REF", show_default=False, help="`topic/epoch/shard/id`.")
-    ],
+    ref: Ref,
     body: Annotated[bool, typer.Option("--body", help="Print the body's bytes alone.")] = False,
 ) -> None:
     """Show a message that is outstanding or dead, with its body."""
@@ -321,9 +316,7 @@ def _try(session: Session, wanted: list[MessageRef], name: str, done: str) -> No
 @verb(message, "skip", example="fairbox message skip $REF --subscription billing --yes")
 def skip(
     session: Session,
-    ref: Annotated[
-        str, typer.Argument(metavar="REF", show_default=False, help="`topic/epoch/shard/id`.")
-    ],
+    ref: Ref,
     *,
     subscription: Annotated[
         str, typer.Option(metavar="NAME", help="The subscription that goes without it.")
@@ -352,9 +345,7 @@ def skip(
 @verb(message, "edit", example="fairbox message edit $REF '{\"id\": 8}' --due now")
 def edit(
     session: Session,
-    ref: Annotated[
-        str, typer.Argument(metavar="REF", show_default=False, help="`topic/epoch/shard/id`.")
-    ],
+    ref: Ref,
     body: Annotated[
         str | None, typer.Argument(show_default=False, help="Its new body; or give --file.")
     ] = None,

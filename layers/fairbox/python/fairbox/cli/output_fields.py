@@ -6,19 +6,24 @@ import base64
 import json
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from functools import reduce
+from operator import add, or_
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from fairbox.model.feed_types import NUMBERS
 from fairbox.model.redaction import redacted_address
 from fairbox.model.topic_states import NEW
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from fairbox.batches.results import Batch, Progress
+    from fairbox.cli.session import Session
     from fairbox.client.erasure import ErasureResult
     from fairbox.client.feed_positions import FeedUpdate
     from fairbox.client.misplaced_messages import Misplaced
+    from fairbox.client.partition_types import PartitionResults
+    from fairbox.client.partitioned_queue import PartitionedQueue
     from fairbox.client.purge import PurgeResult
     from fairbox.client.reading import Receives
     from fairbox.client.redrive import RedriveResult
@@ -34,6 +39,7 @@ if TYPE_CHECKING:
     from fairbox.tables.stored_messages import StoredMessage
 
 Fields = dict[str, object]
+T = TypeVar("T")
 DELIVERY_COLUMNS: Final = ("ref", "subscription", "attempts", "size", "delivered_at")
 
 
@@ -300,3 +306,35 @@ def delivery_fields(delivery: Delivery) -> Fields:
     """Return the fields of a delivery."""
     names = ("ref", "topic", "id", "subscription", "delivered_at", "added_at", "attempts", "size")
     return _fields(delivery, *names, ref=str(delivery.ref), delivered_at=delivery.at)
+
+
+def told(
+    session: Session,
+    queue: PartitionedQueue,
+    found: PartitionResults[T],
+    fields: Callable[[T], Fields],
+) -> dict[str, Any]:
+    """Return the sums of the partitions' fields, and those of each under `partitions`.
+
+    Raises:
+        FairboxError: the first partition's error; `session.done` has what the others did.
+    """
+    parts = [{"topic": topic} | fields(result) for topic, result in found.results.items()]
+    sums = {name: _sum([part[name] for part in parts]) for name in (parts[0] if parts else {})}
+    # a sum of names means nothing
+    sums.pop("topic", None)
+    if found.errors and session.json:
+        session.done = sums | session.done | {"failed": list(found.errors), "partitions": parts}
+    # for people, only numbers: lists of all partitions would hide the error's line
+    elif found.errors:
+        session.done = session.done or {n: value for n, value in sums.items() if type(value) is int}
+        session.done |= {"done": ", ".join(found.results), "failed": ", ".join(found.errors)}
+    found.check()
+    return {"queue": queue.name, **sums, "partitions": parts}
+
+
+def _sum(values: list[Any]) -> object:
+    """Return a sum; of lists, all entries; of booleans, whether one is true; None: not known."""
+    if None in values:
+        return None
+    return reduce(or_ if isinstance(values[0], bool) else add, values)

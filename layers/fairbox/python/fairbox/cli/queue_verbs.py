@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fairbox.cli.commands import DryRun, FromFile, Yes, noun, verb
-from fairbox.cli.item_input import calls_of, item_ids
-from fairbox.cli.output_fields import received_fields, stats_fields, width_fields, width_text
-from fairbox.cli.partitions import AllPartitions, told, whole
+from fairbox.cli.commands import AllPartitions, DryRun, FromFile, Yes, noun, verb
+from fairbox.cli.output_fields import received_fields, stats_fields, told, width_fields, width_text
 from fairbox.cli.progress import bar
 from fairbox.cli.session import Session
+from fairbox.cli.verb_input import calls_of, item_ids
 from fairbox.errors import StaleReceipt
 
 if TYPE_CHECKING:
@@ -161,7 +160,7 @@ def stats(
         session.show(stats_fields(figures(topic)))
         return
 
-    queue = whole(session, topic)
+    queue = session.partitions(topic)
     fields = told(session, queue, parts := queue.each(figures), stats_fields)
     if session.json:
         session.show(fields)
@@ -182,7 +181,7 @@ def purge(
 ) -> None:
     """Delete every message of a pulled topic, held ones too; dead letters stay."""
     if all_partitions:
-        _purge_all(session, whole(session, topic), reason, yes=yes, dry_run=dry_run)
+        _purge_all(session, session.partitions(topic), reason, yes=yes, dry_run=dry_run)
         return
 
     # before the question: what cannot be purged need not be asked about
@@ -250,25 +249,23 @@ def resize(
 @verb(queue, "pause", example="fairbox queue pause jobs")
 def pause(session: Session, topic: TopicName, all_partitions: AllPartitions = False) -> None:
     """Let receiving give nothing; in force when this returns, 2 s later."""
-    if all_partitions:
-        _pause_all(session, whole(session, topic), paused=True)
-        return
-    session.outbox.pause_topic(topic)
-    session.show({"topic": topic, "paused": True}, f"{topic} is paused")
+    _set_paused(session, topic, all_partitions, paused=True)
 
 
 @verb(queue, "resume", example="fairbox queue resume jobs")
 def resume(session: Session, topic: TopicName, all_partitions: AllPartitions = False) -> None:
     """Let receiving give messages again, within 2 s."""
-    if all_partitions:
-        _pause_all(session, whole(session, topic), paused=False)
+    _set_paused(session, topic, all_partitions, paused=False)
+
+
+def _set_paused(session: Session, topic: str, all_partitions: bool, *, paused: bool) -> None:
+    text = "paused" if paused else "resumed"
+    if not all_partitions:
+        (session.outbox.pause_topic if paused else session.outbox.resume_topic)(topic)
+        session.show({"topic": topic, "paused": paused}, f"{topic} is {text}")
         return
-    session.outbox.resume_topic(topic)
-    session.show({"topic": topic, "paused": False}, f"{topic} is resumed")
 
-
-def _pause_all(session: Session, queue: PartitionedQueue, *, paused: bool) -> None:
+    queue = session.partitions(topic)
     done = (queue.pause if paused else queue.resume)(session.outbox)
     fields = told(session, queue, done, lambda _: {"paused": paused})
-    text = "paused" if paused else "resumed"
     session.show(fields, f"{len(done.results)} partitions of queue {queue.name} are {text}")

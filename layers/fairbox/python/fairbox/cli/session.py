@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from fairbox.client.batches import Batches
     from fairbox.client.feeds import Feeds
     from fairbox.client.outbox import Outbox
+    from fairbox.client.partitioned_queue import PartitionedQueue
     from fairbox.client.queue import Queue
     from fairbox.model.clock import Clock
 
@@ -83,6 +84,12 @@ class Session:
         from fairbox.client.batch_maintenance import BatchMaintenance  # noqa: PLC0415
 
         return BatchMaintenance(self.batches)
+
+    def partitions(self, name: str) -> PartitionedQueue:
+        """Return the partitioned queue of a logical name."""
+        from fairbox.client.partitioned_queue import PartitionedQueue  # noqa: PLC0415 - as above
+
+        return PartitionedQueue.registered(self.outbox, name)
 
     @property
     def clock(self) -> Clock:

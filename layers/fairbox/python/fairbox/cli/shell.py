@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 from typer.exceptions import TyperException
 
-from fairbox.cli.root import app
+from fairbox.cli.commands import app
 from fairbox.cli.session import FAILED, USAGE, Session, printable
 from fairbox.cli.shell_state import HoldingClients, ShellState
 from fairbox.errors import FairboxError, InvalidInput, StaleReceipt

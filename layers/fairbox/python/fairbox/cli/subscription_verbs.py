@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 import typer
 
-from fairbox.cli.commands import DryRun, Limit, Yes, noun, verb
+from fairbox.cli.commands import DryRun, Limit, TopicName, Yes, noun, verb
 from fairbox.cli.output_fields import Fields, seen, subscription_fields
 from fairbox.cli.session import Session
 from fairbox.errors import UnknownSubscription
@@ -16,9 +16,6 @@ subscription = noun("Add destinations to topics; list, show, pause, resume, skip
 
 _COUNTED: Final = 1000
 
-TopicName = Annotated[
-    str, typer.Argument(metavar="TOPIC", show_default=False, help="The topic's name.")
-]
 Name = Annotated[
     str, typer.Argument(metavar="NAME", show_default=False, help="The subscription's own name.")
 ]
