@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 import typer
 from fairbox import Message, MessageRef, Subscription, Topic
-from fairbox.cli import pipeline_verbs
+from fairbox.cli import outbox_verbs
 from fairbox.cli.session import Session
 from fairbox.dispatch.ports import Outcome
 
@@ -415,7 +415,7 @@ def test_a_replay_names_what_it_is_to_put_back_and_asks_first(cli: Cli) -> None:
 def test_a_replay_says_what_it_lacks_where_the_pipeline_is_not_installed(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pipeline_verbs, "find_spec", lambda _: None)
+    monkeypatch.setattr(outbox_verbs, "find_spec", lambda _: None)
     where = ("--archive", "/archive", "--warehouse", "/tables", "--everything", "--yes")
     failed = cli("outbox", "replay", *where)
     assert (failed.code, failed.out) == (1, "")
@@ -426,7 +426,7 @@ def test_a_job_that_refuses_its_arguments_ends_the_run_as_a_wrong_value_does(
     cli: Cli, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(typer.Exit) as ended:
-        pipeline_verbs.run_job(Session(cli.open(None)), "replay", ["--archive=/archive"])
+        outbox_verbs.run_job(Session(cli.open(None)), "replay", ["--archive=/archive"])
     assert ended.value.exit_code == 2
     written = capfd.readouterr()
     assert written.out == ""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Annotated, Literal
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -15,10 +19,13 @@ from fairbox.cli.output_fields import (
     misplaced_fields,
     stored_fields,
 )
-from fairbox.cli.pipeline_verbs import run_job
 from fairbox.cli.progress import bar
-from fairbox.cli.session import Session
-from fairbox.errors import InvalidInput
+from fairbox.cli.session import FAILED, USAGE, Session
+from fairbox.errors import InvalidInput, Unavailable
+from fairbox.settings import DEPLOYED
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 outbox = noun("Count and list what lies in the outbox and what was delivered; ring; replay.")
 
@@ -27,6 +34,7 @@ OptionalTopic = Annotated[
 ]
 
 Ids = Literal["new", "same"]
+_PIPELINE = "fairbox_pipeline"
 
 
 class State(StrEnum):
@@ -186,3 +194,32 @@ def replay(
     where = [f"--archive={archive}", f"--warehouse={warehouse}"]
     how = [f"--ids={ids}", f"--rate={rate}", *(["--dry-run"] if dry_run else [])]
     run_job(session, "replay", [*where, *chosen, *how])
+
+
+def run_job(session: Session, job: str, arguments: Sequence[str]) -> None:
+    """Run a job of the pipeline in a process of its own, for the library does without Spark.
+
+    It works on the outbox that the environment names; what it prints is printed. It says on
+    standard error how far it is, and why it fails; that ends the run, 2 for a wrong value and
+    else 1.
+
+    Raises:
+        Unavailable: the pipeline is not installed.
+    """
+    if find_spec(_PIPELINE) is None:
+        raise Unavailable(job, "it is a job of the pipeline: install fairbox-pipeline")
+
+    # imported where it is used: `fairbox --help` does without the SDK
+    from fairbox.aws.deployed_settings import settings_with  # noqa: PLC0415
+
+    environment = dict(settings_with(DEPLOYED, None, session.clients.client).values)
+    if session.clients.endpoint_url is not None:
+        # the SDK of the job reads it by itself
+        environment["AWS_ENDPOINT_URL_DYNAMODB"] = session.clients.endpoint_url
+
+    asked = [sys.executable, "-m", f"{_PIPELINE}.cli", job, *arguments, "--json"]
+    # standard error is not caught: its progress is to be seen while it runs
+    done = subprocess.run(asked, env=environment, stdout=subprocess.PIPE, check=False)
+    if done.returncode:
+        raise typer.Exit(USAGE if done.returncode == USAGE else FAILED)
+    session.show(json.loads(done.stdout))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shlex
 import sys
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
@@ -11,11 +13,15 @@ from typer.exceptions import TyperException
 
 from fairbox.cli.commands import app
 from fairbox.cli.session import FAILED, USAGE, Session, printable
-from fairbox.cli.shell_state import HoldingClients, ShellState
 from fairbox.errors import FairboxError, InvalidInput, StaleReceipt
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
+
+    from fairbox import Queue
+    from fairbox.cli.library_clients import Clients
+    from fairbox.model.messages import MessageRef
+    from fairbox.model.receipts import Received
 
 SHORT: Final = {
     "use": "use TOPIC: make it the current topic",
@@ -34,6 +40,96 @@ SHORT: Final = {
     "exit": "exit: leave, as Ctrl-D",
 }
 _EXTEND_SECONDS: Final = "30"
+_SETTLING: Final = ("ack", "nack", "release", "reset", "bury", "delete")
+
+
+@dataclass(slots=True)
+class ShellState:
+    """The current topic and message, and the receipts not yet settled.
+
+    Attributes:
+        topic: the current topic; empty: none.
+        ref: the current message, received or shown; empty: none.
+        receipts: the refs of messages that are held, by receipt, in the order of receiving.
+    """
+
+    topic: str = ""
+    ref: str = ""
+    receipts: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def receipt(self) -> str | None:
+        """The current message's receipt; None: it is not held."""
+        return next((r for r, ref in self.receipts.items() if ref == self.ref), None)
+
+    def take(self, received: Iterable[Received]) -> None:
+        """Note what was received; the first of it is the current message."""
+        from fairbox.model.receipts import Receipt  # noqa: PLC0415 - `fairbox --help` does without
+
+        refs = {one.receipt: str(Receipt.parse(one.receipt).ref) for one in received}
+        # who holds a message twice holds it by the newer receipt
+        self.receipts = {r: ref for r, ref in self.receipts.items() if ref not in refs.values()}
+        self.receipts |= refs
+        self.ref = next(iter(refs.values()), self.ref)
+
+    def drop(self, settled: Iterable[str]) -> None:
+        """Forget settled or stale receipts, each named by itself or its ref; move on from them."""
+        names, before = set(settled), self.receipts
+        self.receipts = {r: ref for r, ref in before.items() if not names & {r, ref}}
+        # the current message was settled: the oldest that is still held is current then
+        if self.ref in before.values() and self.ref not in self.receipts.values():
+            self.ref = next(iter(self.receipts.values()), self.ref)
+
+
+class HoldingQueue:
+    """A queue that notes in the shell's state what was received through it and what was settled."""
+
+    def __init__(self, queue: Queue, state: ShellState) -> None:
+        self._queue = queue
+        self._state = state
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what the queue has of this name."""
+        call = getattr(self._queue, name)
+        return partial(self._settle, call) if name in _SETTLING else call
+
+    def receive(self, *arguments: Any, **options: Any) -> list[Received]:
+        """Receive, and note it."""
+        received = self._queue.receive(*arguments, **options)
+        self._state.take(received)
+        return received
+
+    def _settle(
+        self,
+        call: Callable[..., None],
+        settled: list[str] | str | MessageRef,
+        *arguments: Any,
+        **options: Any,
+    ) -> None:
+        names = settled if isinstance(settled, list) else [str(settled)]
+        try:
+            call(settled, *arguments, **options)
+        except StaleReceipt:
+            self._state.drop(names)  # those that are not stale were settled
+            raise
+        self._state.drop(names)
+
+
+class HoldingClients:
+    """The clients, with a queue that notes what it holds."""
+
+    def __init__(self, clients: Clients, state: ShellState) -> None:
+        self._clients = clients
+        self._state = state
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what the clients have of this name."""
+        return getattr(self._clients, name)
+
+    @property
+    def queue(self) -> HoldingQueue:
+        """The queue."""
+        return HoldingQueue(self._clients.queue, self._state)
 
 
 class Shell:
