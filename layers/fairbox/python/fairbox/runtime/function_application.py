@@ -68,7 +68,7 @@ class Application:
         self.clock = SystemClock()
         self.rng: random.Random = random.SystemRandom()
         self.metrics_level = settings.metrics_level
-        self._client = client
+        self.client = client
 
     @classmethod
     def from_env(cls) -> Application:
@@ -81,7 +81,7 @@ class Application:
     def tables(self) -> Tables:
         """The tables."""
         return Tables(
-            self._client("dynamodb"),
+            self.client("dynamodb"),
             outbox=self.settings.required(OUTBOX_TABLE),
             deliveries=self.settings.required(DELIVERIES_TABLE),
             batches=self.settings.optional(BATCHES_TABLE),
@@ -101,19 +101,19 @@ class Application:
     @cached_property
     def s3(self) -> Any:
         """The S3 client."""
-        return self._client("s3")
+        return self.client("s3")
 
     @cached_property
-    def bodies(self) -> _LazyBodies | None:
+    def bodies(self) -> Any:
         """The store of offloaded bodies; None without a bucket."""
         bucket = self.settings.optional(BODIES_BUCKET)
-        return _LazyBodies(lambda: S3Bodies(self.s3, bucket or ""), bucket) if bucket else None
+        return _Lazy(lambda: S3Bodies(self.s3, bucket or ""), bucket=bucket) if bucket else None
 
     @cached_property
     def doorbells(self) -> SqsDoorbells:
         """The doorbell queues."""
         return SqsDoorbells(
-            self._client("sqs"),
+            self.client("sqs"),
             self.settings.required(DOORBELL_QUEUE_URL),
             self.settings.optional(LATER_QUEUE_URL),
             clock=self.clock,
@@ -123,11 +123,9 @@ class Application:
         )
 
     @cached_property
-    def acks(self) -> _LazyAcks:
+    def acks(self) -> Any:
         """The ack queue; its setting is read, and its client made, when the first ack comes."""
-        return _LazyAcks(
-            lambda: SqsAcks(self._client("sqs"), self.settings.required(ACK_QUEUE_URL))
-        )
+        return _Lazy(lambda: SqsAcks(self.client("sqs"), self.settings.required(ACK_QUEUE_URL)))
 
     @cached_property
     def dispatcher(self) -> Dispatcher:
@@ -141,9 +139,8 @@ class Application:
             secrets=self.webhook_keys,
             allow_private=self.settings.flag(WEBHOOK_ALLOW_PRIVATE),
         )
-        return Dispatcher(
-            self.tables, destinations, _LazyDoorbells(self), clock=self.clock, rng=self.rng
-        )
+        doorbells: Any = _Lazy(lambda: self.doorbells)
+        return Dispatcher(self.tables, destinations, doorbells, clock=self.clock, rng=self.rng)
 
     @cached_property
     def outbox(self) -> Outbox:
@@ -202,7 +199,7 @@ class Application:
         from fairbox.aws.firehose_archive import FirehoseArchive  # noqa: PLC0415 - two need it
 
         return FirehoseArchive(
-            self._client("firehose"),
+            self.client("firehose"),
             self.settings.required(ARCHIVE_STREAM),
             self.clock,
             objects=self.archive_objects,
@@ -231,10 +228,6 @@ class Application:
     def failures_bucket(self) -> str:
         """The bucket of unfinished work: given-up batches, waiting archive objects."""
         return self.settings.required(FAILURES_BUCKET)
-
-    def client(self, service: str) -> Any:
-        """Return a new boto3 client."""
-        return self._client(service)
 
     def report(self, deliveries: Sequence[DeliveryMetrics]) -> None:
         """Write the metrics of deliveries; log circuits, and errors of the tables."""
@@ -280,46 +273,21 @@ class Application:
         return self.feeds.publish_many(*some)
 
 
-class _LazyBodies:
-    """A body store whose client is made when the first body is asked for."""
+class _Lazy:
+    """A part that is made, with its client, when it is first used.
 
-    def __init__(self, make: Callable[[], S3Bodies], bucket: str) -> None:
+    Args:
+        make: makes the part.
+        known: attributes that are known without it.
+    """
+
+    def __init__(self, make: Callable[[], Any], **known: str) -> None:
         self._make = make
-        self.bucket = bucket
+        vars(self).update(known)
 
     @cached_property
-    def _bodies(self) -> S3Bodies:
+    def _part(self) -> Any:
         return self._make()
 
-    def put(self, key: str, body: bytes, content_type: str) -> None:
-        self._bodies.put(key, body, content_type)
-
-    def get(self, bucket: str, key: str) -> bytes:
-        return self._bodies.get(bucket, key)
-
-    def expire(self, bucket: str, key: str) -> None:
-        self._bodies.expire(bucket, key)
-
-
-class _LazyAcks:
-    """An ack queue whose client is made when the first ack is put there."""
-
-    def __init__(self, make: Callable[[], SqsAcks]) -> None:
-        self._make = make
-
-    @cached_property
-    def _acks(self) -> SqsAcks:
-        return self._make()
-
-    def put(self, bodies: Sequence[str]) -> None:
-        self._acks.put(bodies)
-
-
-class _LazyDoorbells:
-    """Doorbells whose client is made when the first rings."""
-
-    def __init__(self, application: Application) -> None:
-        self._application = application
-
-    def ring(self, doorbells: Sequence[Any]) -> None:
-        self._application.doorbells.ring(doorbells)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._part, name)

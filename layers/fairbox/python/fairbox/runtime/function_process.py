@@ -36,7 +36,6 @@ class Timed(Protocol):
     @property
     def clock(self) -> Clock:
         """The time."""
-        ...
 
 
 def ends_in_time(process: Callable[[], Timed]) -> Callable[[Handler], Handler]:
