@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fairbox.smoke.steps import DESTINATIONS, OTHERS
+from fairbox.smoke.run import DESTINATIONS, OTHERS
 
 from tests.functions.api_client import load_handler
 from tests.functions.running import Context

@@ -9,8 +9,7 @@ import pytest
 from botocore.exceptions import ClientError
 from fairbox.errors import NotAllowed
 from fairbox.smoke.resources import SmokeResources
-from fairbox.smoke.run import DELAY_SECONDS, Smoke
-from fairbox.smoke.steps import DESTINATIONS, Step
+from fairbox.smoke.run import DELAY_SECONDS, DESTINATIONS, Smoke, Step
 from fairbox.testing.application import MemoryApplication
 from moto import mock_aws
 

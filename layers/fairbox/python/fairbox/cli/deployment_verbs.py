@@ -147,8 +147,7 @@ def smoke(
     from fairbox.client.outbox import Outbox  # noqa: PLC0415
     from fairbox.client.queue import Queue  # noqa: PLC0415
     from fairbox.smoke.resources import SmokeResources  # noqa: PLC0415
-    from fairbox.smoke.run import Smoke  # noqa: PLC0415
-    from fairbox.smoke.steps import DESTINATIONS  # noqa: PLC0415
+    from fairbox.smoke.run import DESTINATIONS, Smoke  # noqa: PLC0415
 
     unknown = set(without or ()) - set(DESTINATIONS)
     if unknown:

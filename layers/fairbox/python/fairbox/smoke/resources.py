@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -43,7 +42,7 @@ class SmokeResources:
         """
         sqs = self._client("sqs")
         full = f"{self._prefix}{name}"
-        url = str(self._call("CreateQueue", lambda: sqs.create_queue(QueueName=full))["QueueUrl"])
+        url = str(self._call(sqs, "create_queue", QueueName=full)["QueueUrl"])
         # noted at once: it is removed whatever fails after this
         self._undo.append((url, lambda: sqs.delete_queue(QueueUrl=url)))
 
@@ -60,39 +59,30 @@ class SmokeResources:
         }
 
         policy = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
-        attributes = {"Policy": policy}
-        self._call(
-            "SetQueueAttributes",
-            lambda: sqs.set_queue_attributes(QueueUrl=url, Attributes=attributes),
-        )
+        self._call(sqs, "set_queue_attributes", QueueUrl=url, Attributes={"Policy": policy})
         return url
 
     def queue_arn(self, url: str) -> str:
         """Return the ARN of a queue."""
-        answer = self._call(
-            "GetQueueAttributes",
-            lambda: self._client("sqs").get_queue_attributes(
-                QueueUrl=url, AttributeNames=["QueueArn"]
-            ),
-        )
+        names = {"QueueUrl": url, "AttributeNames": ["QueueArn"]}
+        answer = self._call(self._client("sqs"), "get_queue_attributes", **names)
         return str(answer["Attributes"]["QueueArn"])
 
     def sns_topic(self, name: str, queue_arn: str) -> str:
         """Create an SNS topic in front of a queue; return its ARN."""
         sns = self._client("sns")
         full = f"{self._prefix}{name}"
-        arn = str(self._call("CreateTopic", lambda: sns.create_topic(Name=full))["TopicArn"])
+        arn = str(self._call(sns, "create_topic", Name=full)["TopicArn"])
         self._undo.append((full, lambda: sns.delete_topic(TopicArn=arn)))
 
         self._call(
-            "Subscribe",
-            lambda: sns.subscribe(
-                TopicArn=arn,
-                Protocol="sqs",
-                Endpoint=queue_arn,
-                # the body as it was published: the test looks for ids in it
-                Attributes={"RawMessageDelivery": "true"},
-            ),
+            sns,
+            "subscribe",
+            TopicArn=arn,
+            Protocol="sqs",
+            Endpoint=queue_arn,
+            # the body as it was published: the test looks for ids in it
+            Attributes={"RawMessageDelivery": "true"},
         )
 
         return arn
@@ -101,23 +91,19 @@ class SmokeResources:
         """Create an event bus with a rule that sends everything to a queue; return its ARN."""
         events = self._client("events")
         full = f"{self._prefix}{name}"
-        arn = str(
-            self._call("CreateEventBus", lambda: events.create_event_bus(Name=full))["EventBusArn"]
-        )
+        arn = str(self._call(events, "create_event_bus", Name=full)["EventBusArn"])
         self._undo.append((full, lambda: events.delete_event_bus(Name=full)))
 
         account = arn.split(":")[4]
         rule = {"Name": full, "EventBusName": full}
         # a rule needs a pattern: this one fits every event
         pattern = json.dumps({"account": [account]})
-        self._call("PutRule", lambda: events.put_rule(**rule, EventPattern=pattern))
+        self._call(events, "put_rule", **rule, EventPattern=pattern)
         self._undo.append((f"{full} (rule)", lambda: events.delete_rule(**rule)))
 
         target = {"Rule": full, "EventBusName": full}
-        self._call(
-            "PutTargets",
-            lambda: events.put_targets(**target, Targets=[{"Id": "queue", "Arn": queue_arn}]),
-        )
+        targets = [{"Id": "queue", "Arn": queue_arn}]
+        self._call(events, "put_targets", **target, Targets=targets)
         # undone in reverse: a rule with targets cannot be deleted, nor a bus with rules
         self._undo.append(
             (f"{full} (target)", lambda: events.remove_targets(**target, Ids=["queue"]))
@@ -128,15 +114,13 @@ class SmokeResources:
         """Create a Kinesis stream of one shard, and wait until it is active; return its ARN."""
         kinesis = self._client("kinesis")
         full = f"{self._prefix}{name}"
-        self._call("CreateStream", lambda: kinesis.create_stream(StreamName=full, ShardCount=1))
+        self._call(kinesis, "create_stream", StreamName=full, ShardCount=1)
         self._undo.append((full, lambda: kinesis.delete_stream(StreamName=full)))
 
         end = self._clock.now() + _STREAM_SECONDS
         while self._clock.now() < end:
-            summary = self._call(
-                "DescribeStreamSummary",
-                lambda: kinesis.describe_stream_summary(StreamName=full),
-            )["StreamDescriptionSummary"]
+            answer = self._call(kinesis, "describe_stream_summary", StreamName=full)
+            summary = answer["StreamDescriptionSummary"]
             if summary["StreamStatus"] == "ACTIVE":
                 return str(summary["StreamARN"])
             self._clock.sleep(1)
@@ -148,26 +132,23 @@ class SmokeResources:
         sqs = self._client("sqs")
         bodies: list[str] = []
         # a short poll asks some of SQS's servers: an empty answer ends this look, not the test
-        while found := self._call(
-            "ReceiveMessage", lambda: sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10)
-        ).get("Messages"):
+        while found := self._call(sqs, "receive_message", QueueUrl=url, MaxNumberOfMessages=10).get(
+            "Messages"
+        ):
             bodies += [message["Body"] for message in found]
             for message in found:
-                receipt = {"QueueUrl": url, "ReceiptHandle": message["ReceiptHandle"]}
-                self._call("DeleteMessage", partial(sqs.delete_message, **receipt))
+                receipt = message["ReceiptHandle"]
+                self._call(sqs, "delete_message", QueueUrl=url, ReceiptHandle=receipt)
         return bodies
 
     def records(self, arn: str) -> list[str]:
         """Return everything in a stream of one shard."""
         kinesis = self._client("kinesis")
         shard = {"StreamARN": arn, "ShardId": "shardId-000000000000"}
-        iterator = self._call(
-            "GetShardIterator",
-            lambda: kinesis.get_shard_iterator(**shard, ShardIteratorType="TRIM_HORIZON"),
+        begin = self._call(
+            kinesis, "get_shard_iterator", **shard, ShardIteratorType="TRIM_HORIZON"
         )["ShardIterator"]
-        found = self._call(
-            "GetRecords", lambda: kinesis.get_records(ShardIterator=iterator, StreamARN=arn)
-        )
+        found = self._call(kinesis, "get_records", ShardIterator=begin, StreamARN=arn)
         return [record["Data"].decode() for record in found["Records"]]
 
     def remove(self, *, keep: Container[str] = ()) -> list[str]:
@@ -183,8 +164,10 @@ class SmokeResources:
                 left.append(f"{name}: {error}")
         return left
 
-    def _call(self, action: str, call: Callable[[], Any]) -> Any:
+    def _call(self, client: Any, operation: str, **request: Any) -> Any:
         try:
-            return call()
+            return getattr(client, operation)(**request)
         except (ClientError, BotoCoreError) as error:
+            # errors name what IAM allows, such as CreateQueue
+            action = operation.title().replace("_", "")
             raise service_error("", error, action) from error

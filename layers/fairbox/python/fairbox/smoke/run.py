@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Final, Literal
 
 from fairbox.errors import (
     BatchEnded,
@@ -15,7 +16,6 @@ from fairbox.errors import (
 )
 from fairbox.model.messages import Message
 from fairbox.model.topics import RetryPolicy, Subscription, Topic
-from fairbox.smoke.steps import DESTINATIONS, Expectation, Step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -27,11 +27,54 @@ if TYPE_CHECKING:
     from fairbox.model.messages import MessageRef
     from fairbox.smoke.resources import SmokeResources
 
+Status = Literal["ok", "failed", "not tried"]
+
+DESTINATIONS: Final = ("sqs", "sns", "events", "kinesis", "lambda", "https", "topic")
+"""Kinds of destinations, by the schemes of their addresses."""
+OTHERS: Final = ("delayed", "dead letter", "batch", "clean-up")
+"""The steps beside them."""
 DELAY_SECONDS: Final = 5
 ITEMS: Final = 10
 _POLL_SECONDS: Final = 0.5
 _SUBSCRIPTION: Final = "smoke"
 _ONCE: Final = RetryPolicy(max_attempts=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The result of one step.
+
+    Attributes:
+        name: a kind of destination, or one of `OTHERS`.
+        status: `not tried`: it lacks something that only the caller can give.
+        seconds: from the call that began it until its effect was seen; None where there is none.
+        detail: the state seen instead, or the missing option.
+    """
+
+    name: str
+    status: Status
+    seconds: float | None = None
+    detail: str = ""
+
+    def fields(self) -> dict[str, object]:
+        """Return it as JSON has it."""
+        return asdict(self)
+
+
+@dataclass(slots=True)
+class Expectation:
+    """Something that a step waits for.
+
+    Attributes:
+        since: when it began, in seconds since 1970.
+        seen: whether the effect is there; raises `FairboxError` where it can never be.
+        why_not: says where the message is instead.
+    """
+
+    name: str
+    since: float
+    seen: Callable[[], bool]
+    why_not: Callable[[], str]
 
 
 class Smoke:
