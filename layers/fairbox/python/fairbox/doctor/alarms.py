@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.doctor.aws import NotAnswered
-from fairbox.doctor.examined_deployment import ALARM
+from fairbox.doctor.examined_deployment import ALARM, figure_of
 from fairbox.doctor.findings import Reporter, check
 from fairbox.doctor.functions import STREAMS
 from fairbox.observability.metrics import OLDEST_AGE, SERVICE
@@ -26,7 +25,6 @@ HEARTBEATS: Final = ("relay", "mark_delivered", "cascade_batches")
 """Readers of the streams to which `count_outstanding` writes each minute."""
 _ALARMS_A_CALL: Final = 100
 _SPAN_MS: Final = 600_000
-_PERIOD: Final = 300
 
 
 @check("alarms", "Alarms are there, and silent")
@@ -43,15 +41,12 @@ def alarms(deployment: Deployment) -> Iterator[Finding]:
         )
         there |= {alarm["AlarmName"]: alarm for alarm in answer["MetricAlarms"]}
 
-    bad = 0
-    for resource in resources:
-        report = Reporter("alarms", resource.logical)
-        for finding in _alarm(report, resource.name, there.get(resource.name)):
-            bad += 1
-            yield finding
-
-    if not bad:
-        yield Reporter("alarms", f"{len(resources)} alarms").ok()
+    bad = (
+        finding
+        for one in resources
+        for finding in _alarm(Reporter("alarms", one.logical), one.name, there.get(one.name))
+    )
+    yield from Reporter("alarms", f"{len(resources)} alarms").bad_or_ok(bad)
 
 
 def _alarm(report: Reporter, name: str, alarm: Mapping[str, Any] | None) -> Iterator[Finding]:
@@ -87,22 +82,15 @@ def lag(deployment: Deployment) -> Iterator[Finding]:
         yield Reporter("lag", ", ".join(STREAMS)).unknown(str(error), error.advice)
 
     queries = [
-        _query(f"a{n}", "AWS/Lambda", "IteratorAge", {"FunctionName": name})
+        figure_of(f"a{n}", "AWS/Lambda", "IteratorAge", "Maximum", {"FunctionName": name})
         for n, name in enumerate(names.values())
     ]
-    queries.append(_query("oldest", deployment.name, OLDEST_AGE, {"service": SERVICE}))
+    of_all = {"service": SERVICE}
+    queries.append(figure_of("oldest", deployment.name, OLDEST_AGE, "Maximum", of_all))
 
-    answer = deployment.aws.ask(
-        "cloudwatch",
-        "get_metric_data",
-        MetricDataQueries=queries,
-        StartTime=datetime.fromtimestamp((deployment.now - _SPAN_MS) / 1000, UTC),
-        # a minute ahead: the period that runs now is asked for too
-        EndTime=datetime.fromtimestamp(deployment.now / 1000 + 60, UTC),
-    )
-
+    figures = deployment.figures(_SPAN_MS, *queries)
     # None: no period has a value, as the function was not started
-    values = {r["Id"]: max(r["Values"], default=None) for r in answer["MetricDataResults"]}
+    values = {name: max(some, default=None) for name, some in figures.items()}
     for n, role in enumerate(names):
         # locally nothing takes the functions' metrics
         beats = role in HEARTBEATS and not deployment.local
@@ -110,16 +98,6 @@ def lag(deployment: Deployment) -> Iterator[Finding]:
 
     if not deployment.local:  # where nothing takes the functions' metrics
         yield _oldest(Reporter("lag", "oldest message"), values.get("oldest"))
-
-
-def _query(name: str, namespace: str, metric: str, dimensions: Mapping[str, str]) -> dict[str, Any]:
-    named = [{"Name": key, "Value": value} for key, value in dimensions.items()]
-    stat = {
-        "Metric": {"Namespace": namespace, "MetricName": metric, "Dimensions": named},
-        "Period": _PERIOD,
-        "Stat": "Maximum",
-    }
-    return {"Id": name, "MetricStat": stat, "ReturnData": True}
 
 
 def _behind(report: Reporter, age: float | None, *, beats: bool) -> Finding:

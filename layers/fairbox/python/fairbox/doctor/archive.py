@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+from fairbox.doctor.examined_deployment import PERIOD, figure_of
 from fairbox.doctor.findings import Reporter, check
 from fairbox.observability.metrics import ARCHIVE_BYPASSED, ARCHIVE_WAITING, NAMESPACE, SERVICE
 from fairbox.settings import ARCHIVE_STREAM
@@ -13,14 +13,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from fairbox.doctor.examined_deployment import Deployment
-    from fairbox.doctor.findings import Finding
+from fairbox.doctor.findings import Finding
 
 MARKING: Final = "mark_delivered"
 FULL: Final = 0.7
 """Share of its quota from which a stream soon throttles: a minute's mean hides its peaks."""
 _DAY_MS: Final = 86_400_000
 _REPAIRED_MS: Final = 3_900_000  # repair counts each hour what it could not move
-_PERIOD: Final = 300
 _MIB: Final = 1024 * 1024
 _MORE: Final = (
     "Ask for a higher Direct PUT quota of Amazon Data Firehose (Service Quotas); or leave it: what "
@@ -43,47 +42,21 @@ def archive(deployment: Deployment) -> Iterator[Finding]:
         return
 
     of_stream, of_all = {"DeliveryStreamName": stream}, {"service": SERVICE}
-    values = _values(
-        deployment,
+    values = deployment.figures(
         _DAY_MS,
-        _query("bytes", "AWS/Firehose", "IncomingBytes", "Sum", of_stream),
-        _query("quota", "AWS/Firehose", "BytesPerSecondLimit", "Maximum", of_stream),
-        _query("throttled", "AWS/Firehose", "ThrottledRecords", "Sum", of_stream),
-        _query("bypassed", NAMESPACE, ARCHIVE_BYPASSED, "Sum", of_all),
+        figure_of("bytes", "AWS/Firehose", "IncomingBytes", "Sum", of_stream),
+        figure_of("quota", "AWS/Firehose", "BytesPerSecondLimit", "Maximum", of_stream),
+        figure_of("throttled", "AWS/Firehose", "ThrottledRecords", "Sum", of_stream),
+        figure_of("bypassed", NAMESPACE, ARCHIVE_BYPASSED, "Sum", of_all),
     )
 
     # repair writes this figure each hour: a day's maximum would tell of objects moved long ago
-    waiting = _query("waiting", NAMESPACE, ARCHIVE_WAITING, "Maximum", of_all)
-    values |= _values(deployment, _REPAIRED_MS, waiting)
+    waiting = figure_of("waiting", NAMESPACE, ARCHIVE_WAITING, "Maximum", of_all)
+    values |= deployment.figures(_REPAIRED_MS, waiting)
 
     yield _stream(Reporter("archive", f"stream {stream}"), values)
     yield _past(Reporter("archive", "past the stream"), values)
     yield _waiting(Reporter("archive", "archive's bucket"), values)
-
-
-def _values(deployment: Deployment, span: int, *queries: dict[str, Any]) -> dict[str, list[float]]:
-    """Return the figures of the last `span` ms by query, the newest first."""
-    answer = deployment.aws.ask(
-        "cloudwatch",
-        "get_metric_data",
-        MetricDataQueries=list(queries),
-        StartTime=datetime.fromtimestamp((deployment.now - span) / 1000, UTC),
-        # a minute ahead: the period that runs now is asked for too
-        EndTime=datetime.fromtimestamp(deployment.now / 1000 + 60, UTC),
-    )
-    return {result["Id"]: result["Values"] for result in answer["MetricDataResults"]}
-
-
-def _query(
-    name: str, namespace: str, metric: str, statistic: str, dimensions: Mapping[str, str]
-) -> dict[str, Any]:
-    named = [{"Name": key, "Value": value} for key, value in dimensions.items()]
-    stat = {
-        "Metric": {"Namespace": namespace, "MetricName": metric, "Dimensions": named},
-        "Period": _PERIOD,
-        "Stat": statistic,
-    }
-    return {"Id": name, "MetricStat": stat, "ReturnData": True}
 
 
 def _stream(report: Reporter, values: Mapping[str, list[float]]) -> Finding:
@@ -91,7 +64,7 @@ def _stream(report: Reporter, values: Mapping[str, list[float]]) -> Finding:
     if not values["bytes"] or not values["quota"]:
         return report.ok("nothing was put for a day")
     # the quota may have been raised within the day: the newest value is in force
-    rate, quota = max(values["bytes"]) / _PERIOD, values["quota"][0]
+    rate, quota = max(values["bytes"]) / PERIOD, values["quota"][0]
     detail = f"it took {rate / _MIB:.2f} of {quota / _MIB:.2f} MiB/s"
     throttled = sum(values["throttled"])
     if throttled:

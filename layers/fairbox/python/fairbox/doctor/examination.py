@@ -18,7 +18,7 @@ from fairbox.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from fairbox.doctor.examined_deployment import Deployment
 
@@ -37,17 +37,12 @@ def checks() -> list[Check]:
     return [*(CHECKS[name] for name in ORDER), PERMISSIONS]
 
 
-def examine(
-    deployment: Deployment,
-    only: Sequence[str] = (),
-    progress: Callable[[str], None] = lambda _: None,
-) -> Iterator[Finding]:
+def examine(deployment: Deployment, only: Sequence[str] = ()) -> Iterator[Finding]:
     """Make the checks, and yield what they find.
 
     Args:
         deployment: the deployment.
         only: names of the checks to make; none: all.
-        progress: is told the name of each check before it is made.
 
     Raises:
         InvalidInput: there is no check of a name.
@@ -57,7 +52,6 @@ def examine(
         raise InvalidInput("check", f"one of {', '.join(known)}")
     for one in checks():
         if not only or one.name in only:
-            progress(one.name)
             yield from _made(one, deployment)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,6 +14,8 @@ from fairbox.settings import BATCHES_TABLE, DELIVERIES_TABLE, FEEDS_TABLE, OUTBO
 from fairbox.tables.feed_rows import FeedRows
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from fairbox.client.outbox import Outbox
     from fairbox.doctor.aws import Aws
     from fairbox.model.topic_states import TopicState
@@ -26,6 +29,8 @@ MAPPING: Final = "AWS::Lambda::EventSourceMapping"
 QUEUE: Final = "AWS::SQS::Queue"
 RULE: Final = "AWS::Events::Rule"
 ALARM: Final = "AWS::CloudWatch::Alarm"
+PERIOD: Final = 300
+"""Seconds for which CloudWatch is asked for one figure."""
 _SERVICE: Final = "POWERTOOLS_SERVICE_NAME"
 _PREFIX: Final = "fairbox-"
 
@@ -163,20 +168,21 @@ class Deployment:
 
     @cached_property
     def _configurations(self) -> list[tuple[Resource, dict[str, Any] | None]]:
+        return self._described(FUNCTION, "get_function_configuration", "FunctionName")
+
+    def _described(
+        self, kind: str, operation: str, argument: str
+    ) -> list[tuple[Resource, dict[str, Any] | None]]:
+        """Return resources of a kind as Lambda describes them; None: it is not there."""
         found: list[tuple[Resource, dict[str, Any] | None]] = []
-        for resource in self.resources(FUNCTION):
+        for resource in self.resources(kind):
             try:
-                found.append(
-                    (
-                        resource,
-                        self.aws.ask(
-                            "lambda", "get_function_configuration", FunctionName=resource.name
-                        ),
-                    )
-                )
+                answer = self.aws.ask("lambda", operation, **{argument: resource.name})
             except Missing:
                 # deleted by hand: CloudFormation still lists it
                 found.append((resource, None))
+            else:
+                found.append((resource, answer))
         return found
 
     @cached_property
@@ -203,14 +209,8 @@ class Deployment:
         Raises:
             NotAnswered: they cannot be described.
         """
-        found: list[tuple[str, dict[str, Any] | None]] = []
-        for resource in self.resources(MAPPING):
-            try:
-                answer = self.aws.ask("lambda", "get_event_source_mapping", UUID=resource.name)
-                found.append((resource.name, answer))
-            except Missing:
-                found.append((resource.logical, None))
-        return found
+        found = self._described(MAPPING, "get_event_source_mapping", "UUID")
+        return [(one.logical if answer is None else one.name, answer) for one, answer in found]
 
     def role_of(self, arn: str) -> str:
         """Return the role of the function that an ARN names; empty: of none of Fairbox's."""
@@ -231,6 +231,22 @@ class Deployment:
             self._attributes[url] = answer["Attributes"]
         return self._attributes[url]
 
+    def figures(self, span: int, *queries: dict[str, Any]) -> dict[str, list[float]]:
+        """Return the figures of the last `span` ms by query, the newest first.
+
+        Raises:
+            NotAnswered: they cannot be asked for.
+        """
+        answer = self.aws.ask(
+            "cloudwatch",
+            "get_metric_data",
+            MetricDataQueries=list(queries),
+            StartTime=datetime.fromtimestamp((self.now - span) / 1000, UTC),
+            # a minute ahead: the period that runs now is asked for too
+            EndTime=datetime.fromtimestamp(self.now / 1000 + 60, UTC),
+        )
+        return {result["Id"]: result["Values"] for result in answer["MetricDataResults"]}
+
     @cached_property
     def topics(self) -> list[TopicState]:
         """Every topic."""
@@ -248,6 +264,19 @@ class Deployment:
     def rows(self) -> list[ShardRow]:
         """The shards that hold work or dead letters, from the index."""
         return self.outbox.listed()
+
+
+def figure_of(
+    name: str, namespace: str, metric: str, statistic: str, dimensions: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return the question for a metric's figures by periods of `PERIOD` seconds."""
+    named = [{"Name": key, "Value": value} for key, value in dimensions.items()]
+    stat = {
+        "Metric": {"Namespace": namespace, "MetricName": metric, "Dimensions": named},
+        "Period": PERIOD,
+        "Stat": statistic,
+    }
+    return {"Id": name, "MetricStat": stat, "ReturnData": True}
 
 
 def _resource(stack: str, summary: dict[str, Any]) -> Resource:

@@ -41,14 +41,10 @@ def stacks(deployment: Deployment) -> Iterator[Finding]:
     """Every resource of the stacks was made or changed to the end."""
 
     def examine(report: Reporter, stack: str) -> Iterator[Finding]:
-        bad = [
-            r
-            for r in deployment.resources()
-            if r.stack == stack and not r.status.endswith("COMPLETE")
-        ]
         yield from report.bad_or_ok(
             report.fail(f"{r.logical} is {r.status}", f"See the stack's events. {_DEPLOY}")
-            for r in bad
+            for r in deployment.resources()
+            if r.stack == stack and not r.status.endswith("COMPLETE")
         )
 
     yield from each("stacks", deployment.stacks, examine)
@@ -122,17 +118,13 @@ def _tables(role: str) -> tuple[str, ...]:
 
 def _function(report: Reporter, deployment: Deployment, function: Function) -> Iterator[Finding]:
     configuration = function.configuration
-    state, update = (
-        configuration.get("State", "Active"),
-        configuration.get("LastUpdateStatus", "Successful"),
-    )
-
+    state = configuration.get("State", "Active")
     if state == "Failed":
         yield report.fail(f"it is {state}: {configuration.get('StateReason', '')}", _DEPLOY)
     elif state == "Pending":
         yield report.warn("it is being made", "Look again in a minute.")
 
-    if update == "Failed":
+    if configuration.get("LastUpdateStatus") == "Failed":
         reason = configuration.get("LastUpdateStatusReason", "")
         yield report.fail(f"its last update failed: {reason}", _DEPLOY)
 
@@ -243,7 +235,6 @@ def _stream_mapping(
 def schedules(deployment: Deployment) -> Iterator[Finding]:
     """The rules that start sweep, repair, cleanup and count are there and enabled."""
     rules: dict[str, dict[str, Any]] = {}
-    denied: list[Finding] = []
 
     def read(_: Reporter, resource: Resource) -> Iterator[Finding]:
         # on a bus of its own, a rule's physical id is `bus|rule`
@@ -258,7 +249,7 @@ def schedules(deployment: Deployment) -> Iterator[Finding]:
         # a generator without findings, as `each` iterates over it
         yield from ()
 
-    denied += each("schedules", deployment.resources(RULE), read, lambda rule: rule.logical)
+    denied = list(each("schedules", deployment.resources(RULE), read, lambda rule: rule.logical))
     yield from denied
 
     # a rule that could not be asked about may start any of them

@@ -40,19 +40,16 @@ def sweep(deployment: Deployment) -> Iterator[Finding]:
             oldest = min(oldest, next_check)
 
     report = Reporter("sweep", ", ".join(sorted(late)) or "pushed topics")
-    yield from report.bad_or_ok(
-        [
-            report.fail(
-                f"{late.total()} shards wait for a look that was due "
-                f"{(deployment.now - oldest) // 1000} s ago",
-                "Sweep or visits do not run: look at functions sweep and deliver_shard, at the "
-                "sweep's rule, and at the doorbell queue; then: fairbox outbox sweep.",
-            )
-        ]
-        if late
-        else [],
-        f"{sum(row.outstanding > 0 for row in deployment.rows)} shards hold work, none is late",
-    )
+    if late:
+        yield report.fail(
+            f"{late.total()} shards wait for a look that was due "
+            f"{(deployment.now - oldest) // 1000} s ago",
+            "Sweep or visits do not run: look at functions sweep and deliver_shard, at the "
+            "sweep's rule, and at the doorbell queue; then: fairbox outbox sweep.",
+        )
+    else:
+        working = sum(row.outstanding > 0 for row in deployment.rows)
+        yield report.ok(f"{working} shards hold work, none is late")
 
 
 @check("counts", "Counts are those of the table")
@@ -101,15 +98,16 @@ def dead_letters(deployment: Deployment) -> Iterator[Finding]:
         # a purge may be counted before the deaths of what it purged
         dead[row.topic] += max(0, row.dead)
 
-    bad = [(topic, count) for topic, count in sorted(dead.items()) if count]
-    for topic, count in bad:
-        yield Reporter("dead-letters", f"topic {topic}").warn(
+    bad = (
+        Reporter("dead-letters", f"topic {topic}").warn(
             f"{count} dead letters",
             f"fairbox dlq list {topic} says why; correct the receiver, then fairbox dlq redrive "
             f"{topic}.",
         )
-    if not bad:
-        yield Reporter("dead-letters", "topics").ok("none")
+        for topic, count in sorted(dead.items())
+        if count
+    )
+    yield from Reporter("dead-letters", "topics").bad_or_ok(bad, "none")
 
 
 @check("held-keys", "No key waits for its dead letter")
@@ -125,14 +123,15 @@ def waiting_keys(deployment: Deployment) -> Iterator[Finding]:
         topic = parse_lane_pk(item[PK]["S"])[1]
         blocked[topic] += sum(entry.state == "blocked" for entry in read_deferred(item).entries)
 
-    bad = [(topic, count) for topic, count in sorted(blocked.items()) if count]
-    for topic, count in bad:
-        yield Reporter("held-keys", f"topic {topic}").warn(
+    bad = (
+        Reporter("held-keys", f"topic {topic}").warn(
             f"{count} keys wait for a dead letter to be redriven or cancelled",
             f"fairbox dlq list {topic}, then fairbox dlq redrive {topic}, or purge them.",
         )
-    if not bad:
-        yield Reporter("held-keys", "ordered topics").ok("none")
+        for topic, count in sorted(blocked.items())
+        if count
+    )
+    yield from Reporter("held-keys", "ordered topics").bad_or_ok(bad, "none")
 
 
 @check("placement", "Messages lie where they belong")
