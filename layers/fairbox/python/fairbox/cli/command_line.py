@@ -8,9 +8,8 @@ from fairbox.cli.cost_verb import cost
 from fairbox.cli.dead_letter_verbs import dlq
 from fairbox.cli.deployment_verbs import doctor, env, smoke
 from fairbox.cli.feed_verbs import feed
-from fairbox.cli.import_verb import import_rows
 from fairbox.cli.message_verbs import message
-from fairbox.cli.outbox_verbs import outbox
+from fairbox.cli.outbox_verbs import import_rows, outbox
 from fairbox.cli.queue_verbs import queue
 from fairbox.cli.shell import shell
 from fairbox.cli.subscription_verbs import subscription

@@ -1,13 +1,15 @@
-"""Noun `outbox`: what lies in it, what left it, the sweep by hand, and replays."""
+"""Noun `outbox`: what lies in it and what left it, sweeps, replays; and rows of other outboxes."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -21,11 +23,14 @@ from fairbox.cli.output_fields import (
 )
 from fairbox.cli.progress import bar
 from fairbox.cli.session import FAILED, USAGE, Session
+from fairbox.cli.verb_input import read_body
 from fairbox.errors import InvalidInput, Unavailable
 from fairbox.settings import DEPLOYED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from fairbox.tables.row_layouts import RowLayout
 
 outbox = noun("Count and list what lies in the outbox and what was delivered; ring; replay.")
 
@@ -34,6 +39,7 @@ OptionalTopic = Annotated[
 ]
 
 Ids = Literal["new", "same"]
+_SHOWN = 20  # rows that are left
 _PIPELINE = "fairbox_pipeline"
 
 
@@ -194,6 +200,62 @@ def replay(
     where = [f"--archive={archive}", f"--warehouse={warehouse}"]
     how = [f"--ids={ids}", f"--rate={rate}", *(["--dry-run"] if dry_run else [])]
     run_job(session, "replay", [*where, *chosen, *how])
+
+
+def import_rows(
+    session: Session,
+    table: Annotated[
+        str, typer.Argument(metavar="TABLE", show_default=False, help="The other outbox's table.")
+    ],
+    *,
+    layout: Annotated[
+        str, typer.Option(metavar="LAYOUT", help="`brighter`, or a file: JSON of a `RowLayout`.")
+    ],
+    topic: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Rows of this topic alone, as they name it.")
+    ] = None,
+    to: Annotated[
+        str | None, typer.Option(metavar="TOPIC", help="Publish to this topic instead.")
+    ] = None,
+    limit: OptionalLimit = None,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+) -> None:
+    """Move rows that wait in another outbox's table into this one, the oldest first."""
+    # imported where it is used: `fairbox --help` does without the library
+    from fairbox.client.row_import import RowImport  # noqa: PLC0415
+
+    chosen = _layout(layout)
+    chosen = chosen if to is None else replace(chosen, to=to)
+    if not dry_run:
+        session.confirm(f"Move what waits in table {table} into the outbox?", yes=yes)
+    with bar("importing") as advance:
+        result = RowImport(session.outbox).move(
+            table, chosen, topic=topic, limit=limit, dry_run=dry_run, progress=advance
+        )
+
+    count = sum(result.topics.values())
+    left = [{"row": row, "reason": reason} for row, reason in result.left]
+    lines = [f"left: {row}: {reason}" for row, reason in result.left[:_SHOWN]]
+    lines += [f"{name}: {number}" for name, number in sorted(result.topics.items())]
+    lines.append(f"{count} {'would be moved' if dry_run else 'moved'}, {len(left)} left")
+    fields = {"count": count, "topics": dict(result.topics), "left": left, "dry_run": dry_run}
+    session.show(fields, "\n".join(lines))
+
+    if left:
+        raise typer.Exit(FAILED)
+
+
+def _layout(given: str) -> RowLayout:
+    from fairbox.tables.row_layouts import RowLayout  # noqa: PLC0415 - as above
+
+    if given == "brighter":
+        return RowLayout.brighter()
+    try:
+        values = json.loads(read_body(Path(given)))
+    except ValueError as error:
+        raise InvalidInput("layout", f"'brighter' or a JSON file; {given}: {error}") from None
+    return RowLayout.of(values)
 
 
 def run_job(session: Session, job: str, arguments: Sequence[str]) -> None:
