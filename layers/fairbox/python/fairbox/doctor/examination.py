@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 # each registers its checks, in the order in which they are made
-from fairbox.doctor import alarms, archive, configuration, functions, queues, table_checks, workload
+from fairbox.doctor import alarms, configuration, functions, queues, table_checks, workload
 from fairbox.doctor.aws import NotAnswered
 from fairbox.doctor.findings import CHECKS, Check, Finding, Reporter
 from fairbox.errors import (
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from fairbox.doctor.examined_deployment import Deployment
 
-PARTS: Final = (configuration, table_checks, functions, queues, alarms, archive, workload)
+PARTS: Final = (configuration, table_checks, functions, queues, alarms, workload)
 ORDER: Final = (
     "settings", "tables", "indexes", "streams", "expiry", "backups", "stacks", "version",
     "functions", "triggers", "schedules", "queues", "dead-letter-queues", "alarms", "lag",
