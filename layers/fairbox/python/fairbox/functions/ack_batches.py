@@ -31,7 +31,7 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     report = ack_messages(messages, app.keeper.coalesced, deadline=deadline)
 
     figures = {BATCH_ACKS: report.acked, BATCH_ACKS_DROPPED: report.dropped}
-    app.metrics.emit({name: value for name, value in figures.items() if value})
+    app.metrics.emit(figures, zeros=False)
 
     if report.dropped:
         extra = {"dropped": report.dropped, "sample": report.sample}

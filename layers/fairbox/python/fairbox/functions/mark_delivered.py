@@ -46,9 +46,7 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     app = application()
     deadline = app.clock.now() + context.get_remaining_time_in_millis() / 1000 - SPARE_SECONDS
     report = marking().handle(event["Records"], deadline=deadline)
-    figures = {UNREADABLE: report.unreadable, NEWER: report.newer}
-    # figures that are mostly 0: a line of the log for each invocation would cost more
-    app.metrics.emit({name: value for name, value in figures.items() if value})
+    app.metrics.emit({UNREADABLE: report.unreadable, NEWER: report.newer}, zeros=False)
     for name in report.kept:
         logger.warning("stream records were set aside for repair", extra={"object": name})
     return {"batchItemFailures": []}

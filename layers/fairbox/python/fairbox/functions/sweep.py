@@ -45,7 +45,7 @@ def handler(_event: dict[str, Any], context: Any) -> dict[str, Any]:
 
     expired = sum(report.expired.values())
     figures = {RUNG: report.rung, NEWER: report.newer, EXPIRED: expired}
-    app.metrics.emit({name: value for name, value in figures.items() if value})
+    app.metrics.emit(figures, zeros=False)
 
     rest = {"remaining": report.remaining, "seconds_to_all": report.seconds_to_all}
     if report.remaining:

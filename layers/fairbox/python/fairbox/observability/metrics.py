@@ -185,6 +185,7 @@ class Metrics:
         partition: Partition | None = None,
         subscription: str | None = None,
         destination: str | None = None,
+        zeros: bool = True,
     ) -> None:
         """Write figures by name, of one topic or of all; nothing if there are none.
 
@@ -197,7 +198,10 @@ class Metrics:
                 figures are written under the logical name and the partition too.
             subscription: one of the topic's subscriptions; None: all of them.
             destination: the destination; None: all destinations.
+            zeros: write figures of 0 too; a line for each invocation of a busy function costs.
         """
+        if not zeros:
+            figures = {name: value for name, value in figures.items() if value}
         labels = {"destination": destination, "topic": topic, "subscription": subscription}
         given = {name: label for name, label in labels.items() if label is not None}
         dimensions = [[*given]]
