@@ -58,7 +58,28 @@ def fits(fault: Fault, operation: str) -> bool:
     return True
 
 
-class FaultyDynamoDB:
+class WrappedClient:
+    """A client around another one: data operations go through `_call`, other calls pass."""
+
+    _client: Any
+    _call: Callable[[str, Callable[..., Any], dict[str, Any]], Any]
+
+    def get_paginator(self, operation: str) -> Paginator:
+        """A paginator whose every page goes through this wrapper."""
+        return paginator(self, operation)
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._client, name)
+        if name not in OPERATIONS:
+            return method
+
+        def call(**request: Any) -> Any:
+            return self._call(name, method, request)
+
+        return call
+
+
+class FaultyDynamoDB(WrappedClient):
     """A DynamoDB client with faults, at random by rate, or as scripted.
 
     `client` is boto3's or `MemoryDynamoDB`; other calls than data operations pass through.
@@ -103,20 +124,6 @@ class FaultyDynamoDB:
                 raise ValueError(f"{operation} never answers {fault.name}")
         with self._lock:
             self._script[operation].extend(faults)
-
-    def get_paginator(self, operation: str) -> Paginator:
-        """A paginator whose every page goes through this wrapper."""
-        return paginator(self, operation)
-
-    def __getattr__(self, name: str) -> Any:
-        method = getattr(self._client, name)
-        if name not in OPERATIONS:
-            return method
-
-        def call(**request: Any) -> Any:
-            return self._call(name, method, request)
-
-        return call
 
     def _draw(self, operation: str) -> Fault | None:
         """The fault of this call: the script first, then chance."""

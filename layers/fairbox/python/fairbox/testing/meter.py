@@ -18,8 +18,7 @@ from fairbox.testing.units import (
     write_units,
 )
 
-from .faults import OPERATIONS
-from .pages import Paginator, paginator
+from .faults import WrappedClient
 from .statements import statement_units
 
 if TYPE_CHECKING:
@@ -60,7 +59,7 @@ class Reading:
         return sum(cost.rru for cost in self.costs.values())
 
 
-class CostMeter:
+class CostMeter(WrappedClient):
     """Sums the costs of a client's calls.
 
     Plain calls are summed as the engine reports them per index, empty reads and missing keys of a
@@ -81,20 +80,6 @@ class CostMeter:
         self._lock = threading.Lock()
         self._calls: dict[str, int] = defaultdict(int)
         self._costs: dict[tuple[str, str, str], Cost] = defaultdict(Cost)
-
-    def get_paginator(self, operation: str) -> Paginator:
-        """A paginator whose every page goes through this wrapper."""
-        return paginator(self, operation)
-
-    def __getattr__(self, name: str) -> Any:
-        method = getattr(self._client, name)
-        if name not in OPERATIONS:
-            return method
-
-        def call(**request: Any) -> Any:
-            return self._call(name, method, request)
-
-        return call
 
     def reading(self) -> Reading:
         """The sums so far, as copies."""
