@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import logging
-import random
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fairbox.aws.feed_sockets import ANSWER_SECONDS, FeedSockets
 from fairbox.aws.token_keys import SecretKeys
 from fairbox.feeds.asking import Asking
 from fairbox.feeds.feed_requests import Polling, Requests
 from fairbox.feeds.ringing import Ringing
-from fairbox.model.clock import SystemClock
 from fairbox.observability.metrics import Metrics
-from fairbox.sdk.clients import make_client
+from fairbox.runtime.function_process import ProcessParts
 from fairbox.settings import (
     AUDIENCE_SHARDS,
     FEEDS_QUEUE_URL,
@@ -23,7 +20,6 @@ from fairbox.settings import (
     FEEDS_URL,
     HELD_POLLS,
     PUSH_RATE,
-    Settings,
 )
 from fairbox.tables.calls import Calls
 from fairbox.tables.feed_connections import FeedConnections, FeedLeases, FeedPolls
@@ -31,36 +27,17 @@ from fairbox.tables.feed_rows import FeedRows
 from fairbox.tables.feed_topics import FeedTopics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from fairbox.feeds.pushing import Pushing
 
 
-class FeedsApplication:
-    """The parts of one function's process, each made when it is first asked for.
-
-    Args:
-        client: makes boto3 clients, as `make_client`.
-    """
-
-    def __init__(self, settings: Settings, client: Callable[..., Any] = make_client) -> None:
-        self.settings = settings
-        self.clock = SystemClock()
-        self.rng: random.Random = random.SystemRandom()
-        self._client = client
-
-    @classmethod
-    def from_env(cls) -> FeedsApplication:
-        """Return the application that the environment describes."""
-        # Lambda's runtime logs warnings and above unless it is told
-        logging.getLogger().setLevel(logging.INFO)
-        return cls(Settings.from_env())
+class FeedsApplication(ProcessParts):
+    """The parts of a function of feeds."""
 
     @cached_property
     def token_keys(self) -> SecretKeys:
         """The keys that sign clients' tokens."""
         secret = self.settings.required(FEEDS_SECRET)
-        return SecretKeys(partial(self._client, "secretsmanager"), secret, self.clock)
+        return SecretKeys(partial(self.client, "secretsmanager"), secret, self.clock)
 
     @cached_property
     def connections(self) -> FeedConnections:
@@ -90,7 +67,7 @@ class FeedsApplication:
         """The doorbells of published messages."""
         leases = FeedLeases(self._calls, self.settings.required(FEEDS_TABLE))
         queue = self.settings.required(FEEDS_QUEUE_URL)
-        return Ringing(leases, self._client("sqs"), queue)
+        return Ringing(leases, self.client("sqs"), queue)
 
     @cached_property
     def pushing(self) -> Pushing:
@@ -100,7 +77,7 @@ class FeedsApplication:
         from fairbox.feeds.pushing import Pushing  # noqa: PLC0415
 
         table, url = self.settings.required(FEEDS_TABLE), self.settings.required(FEEDS_URL)
-        client = self._client(
+        client = self.client(
             "apigatewaymanagementapi",
             # clients connect to `wss://`; calls to their sockets go to `https://` of the same stage
             endpoint_url=url.replace("ws", "http", 1),
@@ -119,4 +96,4 @@ class FeedsApplication:
 
     @cached_property
     def _calls(self) -> Calls:
-        return Calls(self._client("dynamodb"), self.clock, self.rng)
+        return Calls(self.client("dynamodb"), self.clock, self.rng)

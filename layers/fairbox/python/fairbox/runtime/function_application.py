@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import random
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +14,10 @@ from fairbox.client.outbox import Outbox
 from fairbox.destinations import DestinationFactory, make_clients
 from fairbox.destinations.secrets import WebhookKeys
 from fairbox.dispatch.dispatcher import Dispatcher
-from fairbox.model.clock import SystemClock
 from fairbox.model.topics import GROUPS
 from fairbox.observability.delivery_metrics import log_circuits, write_metrics
 from fairbox.observability.metrics import Metrics, MetricsDetail, emit_shares
+from fairbox.runtime.function_process import ProcessParts
 from fairbox.sdk.clients import make_client
 from fairbox.settings import (
     ACK_QUEUE_URL,
@@ -56,26 +55,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger("fairbox")
 
 
-class Application:
-    """The parts of one function's process, each made when it is first asked for.
+class Application(ProcessParts):
+    """The parts of a function that delivers, or looks after messages or batches."""
 
-    Args:
-        client: makes boto3 clients by service name.
-    """
-
-    def __init__(self, settings: Settings, client: Callable[[str], Any] = make_client) -> None:
-        self.settings = settings
-        self.clock = SystemClock()
-        self.rng: random.Random = random.SystemRandom()
+    def __init__(self, settings: Settings, client: Callable[..., Any] = make_client) -> None:
+        super().__init__(settings, client)
         self.metrics_level = settings.metrics_level
-        self.client = client
-
-    @classmethod
-    def from_env(cls) -> Application:
-        """Return the application that the environment describes."""
-        # Lambda's runtime logs warnings and above unless it is told
-        logging.getLogger().setLevel(logging.INFO)
-        return cls(Settings.from_env())
 
     @cached_property
     def tables(self) -> Tables:

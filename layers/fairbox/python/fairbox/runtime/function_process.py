@@ -1,11 +1,14 @@
-"""A function's process: its start, and the time limit of an invocation, which retries keep to."""
+"""A function's process: its start, what all have, and the time limit that its calls keep to."""
 
 from __future__ import annotations
 
+import logging
+import random
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
-from fairbox.model.clock import calls_until
+from fairbox.model.clock import SystemClock, calls_until
+from fairbox.sdk.clients import make_client
 from fairbox.settings import RUNTIME_API, Settings
 
 if TYPE_CHECKING:
@@ -28,6 +31,27 @@ def make_at_start(*parts: Callable[[], object]) -> None:
     if Settings.from_env().optional(RUNTIME_API):
         for part in parts:
             part()
+
+
+class ProcessParts:
+    """The parts of one function's process, each made when it is first asked for.
+
+    Args:
+        client: makes boto3 clients, as `make_client`.
+    """
+
+    def __init__(self, settings: Settings, client: Callable[..., Any] = make_client) -> None:
+        self.settings = settings
+        self.clock = SystemClock()
+        self.rng: random.Random = random.SystemRandom()
+        self.client = client
+
+    @classmethod
+    def from_env(cls) -> Self:
+        """Return the parts that the environment describes."""
+        # Lambda's runtime logs warnings and above unless it is told
+        logging.getLogger().setLevel(logging.INFO)
+        return cls(Settings.from_env())
 
 
 class Timed(Protocol):
