@@ -23,7 +23,7 @@ def process(
     """Run `fairbox` as its process does, over bytes; return exit code, output and errors."""
     pipes = {"stdin": io.BytesIO(stdin), "stdout": io.BytesIO(), "stderr": io.BytesIO()}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(commands, "EnvironmentClients", cli.open)
+        patch.setattr(commands, "Clients", cli.open)
         for name, pipe in pipes.items():
             patch.setattr(sys, name, io.TextIOWrapper(pipe, encoding))
         patch.setattr(sys, "argv", ["fairbox", *words])

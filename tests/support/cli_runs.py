@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fairbox.cli.command_line import app
+from fairbox.cli.library_clients import Clients
 from fairbox.errors import Unavailable
 from fairbox.settings import Settings
 from fairbox.testing import ManualClock
@@ -15,9 +16,6 @@ from typer.testing import CliRunner
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from fairbox import Batches, Feeds, Outbox, Queue
-    from fairbox.model.clock import Clock
 
 NOBODY = "0199c82c-c000-7611-a29f-000000000000"
 
@@ -42,37 +40,21 @@ class Meanwhile(ManualClock):
             self.events.pop(0)()
 
 
-@dataclass
-class MemoryClients:
+class MemoryClients(Clients):
     """The clients of an application in memory, and of services that a test gives."""
 
-    application: MemoryApplication
-    given: dict[str, Any]
-    endpoint_url: str | None = None
-
-    @property
-    def outbox(self) -> Outbox:
-        return self.application.outbox
-
-    @property
-    def queue(self) -> Queue:
-        return self.application.queue
-
-    @property
-    def batches(self) -> Batches:
-        return self.application.batches
-
-    @property
-    def feeds(self) -> Feeds:
-        return self.application.feeds
-
-    @property
-    def clock(self) -> Clock:
-        return self.application.clock
-
-    @property
-    def settings(self) -> Settings:
-        return Settings(
+    def __init__(
+        self,
+        application: MemoryApplication,
+        given: dict[str, Any],
+        endpoint_url: str | None = None,
+    ) -> None:
+        super().__init__(endpoint_url)
+        self.application, self.given = application, given
+        self.outbox, self.queue = application.outbox, application.queue
+        self.batches, self.feeds = application.batches, application.feeds
+        self.clock = application.clock
+        self.settings = Settings(
             {
                 "FAIRBOX_OUTBOX_TABLE": "outbox",
                 "FAIRBOX_DELIVERIES_TABLE": "deliveries",

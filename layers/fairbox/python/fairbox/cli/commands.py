@@ -11,7 +11,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 import fairbox
-from fairbox.cli.library_clients import EnvironmentClients, Opener
+from fairbox.cli.library_clients import Clients, Opener
 from fairbox.cli.session import Session
 from fairbox.errors import FairboxError
 
@@ -110,7 +110,7 @@ def verb(
     def declare(run: Verb) -> Verb:
         def command(ctx: typer.Context, **given: Any) -> None:
             # the shell and tests hand in clients of their own
-            opener: Opener = ctx.obj or EnvironmentClients
+            opener: Opener = ctx.obj or Clients
             as_json, url = given.pop("json"), given.pop("endpoint_url", None)
             session = Session(opener(url), json=as_json)
             try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import fairbox
 from fairbox.model.clock import Clock, SystemClock
@@ -16,52 +16,8 @@ if TYPE_CHECKING:
     from fairbox.settings import Settings
 
 
-class Clients(Protocol):
-    """The library's entrances, each opened when it is first asked for.
-
-    Attributes:
-        endpoint_url: DynamoDB's, in place of the SDK's own.
-    """
-
-    endpoint_url: str | None
-
-    @property
-    def outbox(self) -> Outbox:
-        """The outbox."""
-
-    @property
-    def queue(self) -> Queue:
-        """The queue."""
-
-    @property
-    def batches(self) -> Batches:
-        """The batches."""
-
-    @property
-    def feeds(self) -> Feeds:
-        """The feeds."""
-
-    @property
-    def clock(self) -> Clock:
-        """The time, and waiting."""
-
-    @property
-    def settings(self) -> Settings:
-        """The environment."""
-
-    def new_id(self, after: str | None = None) -> str:
-        """Return a new UUIDv7, above another one."""
-
-    def client(self, service: str, region: str | None = None) -> Any:
-        """Return boto3's client of a service; without a region that of the environment's."""
-
-
-Opener = Callable[[str | None], Clients]
-"""Opens the clients, with a URL of DynamoDB in place of the SDK's own."""
-
-
-class EnvironmentClients:
-    """Clients over the tables that the environment names.
+class Clients:
+    """The library's clients over the tables that the environment names, each opened when needed.
 
     Args:
         endpoint_url: of DynamoDB, in place of the SDK's own.
@@ -113,3 +69,7 @@ class EnvironmentClients:
             url = self.endpoint_url if service == "dynamodb" else None
             self._made[service, region] = make_client(service, endpoint_url=url, region=region)
         return self._made[service, region]
+
+
+Opener = Callable[[str | None], Clients]
+"""Opens the clients, with a URL of DynamoDB in place of the SDK's own."""

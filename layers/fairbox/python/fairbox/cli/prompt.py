@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.completion import Completer, Completion
@@ -11,38 +11,24 @@ from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from fairbox.settings import state_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from prompt_toolkit.completion import CompleteEvent
     from prompt_toolkit.document import Document
 
 
-class Lines(Protocol):
-    """The shell, as its prompt uses it."""
-
-    @property
-    def prompt(self) -> str:
-        """The text before a line."""
-
-    def run(self, line: str) -> int:
-        """Run one line; return its exit code."""
-
-    def words(self, before: list[str]) -> Iterable[str]:
-        """Return the words that may follow those."""
-
-
 class _Words(Completer):
-    """Completes with the words that the shell offers."""
+    """Completes with the words that may follow those before."""
 
-    def __init__(self, shell: Lines) -> None:
-        self._shell = shell
+    def __init__(self, words: Callable[[list[str]], Iterable[str]]) -> None:
+        self._words = words
 
     def get_completions(self, document: Document, _: CompleteEvent) -> Iterator[Completion]:
         """Yield the words that begin as the one at the cursor does."""
         before = document.text_before_cursor
         begun = "" if not before or before[-1].isspace() else before.split()[-1]
         whole = before[: len(before) - len(begun)].split()
-        for word in self._shell.words(whole):
+        for word in self._words(whole):
             if word.startswith(begun):
                 yield Completion(word, start_position=-len(begun))
 
@@ -59,14 +45,24 @@ def _history() -> History:
     return FileHistory(str(file))
 
 
-def prompted(shell: Lines) -> None:
-    """Run lines from the terminal until Ctrl-D or `exit`; Ctrl-C clears line or verb."""
+def prompted(
+    run: Callable[[str], object],
+    prompt: Callable[[], str],
+    words: Callable[[list[str]], Iterable[str]],
+) -> None:
+    """Run lines from the terminal until Ctrl-D or `exit`; Ctrl-C clears line or verb.
+
+    Args:
+        run: runs a line.
+        prompt: the text before a line.
+        words: the words that may follow those of a line.
+    """
     session: PromptSession[str] = PromptSession(
-        completer=_Words(shell), history=_history(), complete_while_typing=False
+        completer=_Words(words), history=_history(), complete_while_typing=False
     )
     while True:
         try:
-            shell.run(session.prompt(shell.prompt))
+            run(session.prompt(prompt()))
         except KeyboardInterrupt:
             continue
         except EOFError:

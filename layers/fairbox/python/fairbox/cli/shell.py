@@ -322,7 +322,7 @@ def shell(session: Session) -> None:
     if tty:
         from fairbox.cli.prompt import prompted  # noqa: PLC0415 - it is slow, and needed here
 
-        prompted(made)
+        prompted(made.run, lambda: made.prompt, made.words)
     else:
         for line in sys.stdin:
             try:
