@@ -7,8 +7,8 @@ from typing import Annotated, Any, Final
 from pydantic import Field
 
 from fairbox.api.field_types import (
-    CALLBACK,
     BatchId,
+    Callback,
     Cursor,
     In,
     Item,
@@ -54,23 +54,16 @@ class BatchIn(In):
     parent_item: Item | None = Field(
         default=None, description="A pending item of another batch, settled when this one ends."
     )
-    on_complete: str | None = Field(
+    on_complete: Callback = Field(
         default=None,
-        json_schema_extra=CALLBACK,
         description="A topic, or a destination, that is told when this batch completes.",
     )
-    on_success: str | None = Field(
-        default=None,
-        json_schema_extra=CALLBACK,
-        description="The same, when it completes without failures.",
+    on_success: Callback = Field(
+        default=None, description="The same, when it completes without failures."
     )
-    on_cancel: str | None = Field(
-        default=None, json_schema_extra=CALLBACK, description="The same, when it is cancelled."
-    )
-    on_death: str | None = Field(
-        default=None,
-        json_schema_extra=CALLBACK,
-        description="The same, when the first of its items fails, once.",
+    on_cancel: Callback = Field(default=None, description="The same, when it is cancelled.")
+    on_death: Callback = Field(
+        default=None, description="The same, when the first of its items fails, once."
     )
     retry_hours: Whole | None = Field(
         default=None,

@@ -11,6 +11,7 @@ from pydantic import Field
 from fairbox.api.field_types import (
     GRANT,
     WHOLE,
+    BodyEncoding,
     ContentType,
     In,
     Milliseconds,
@@ -18,7 +19,6 @@ from fairbox.api.field_types import (
     Text,
     Whole,
 )
-from fairbox.api.models import Encoding  # noqa: TC001 - pydantic reads it
 from fairbox.api.publish_routes import body_bytes
 from fairbox.api.route import Answer, Api, Route
 from fairbox.errors import UnknownFeed
@@ -68,9 +68,7 @@ class FeedMessageIn(In):
         description="Text, read by `body_encoding`; or any other JSON value. Clients get JSON, and"
         " what is none in base64."
     )
-    body_encoding: Encoding | None = Field(
-        default=None, description="How a text body is to be read; `utf-8` unless it is given."
-    )
+    body_encoding: BodyEncoding = None
     content_type: ContentType | None = Field(
         default=None, description="By default as of a message of a topic of the outbox."
     )

@@ -6,7 +6,7 @@ text of at most n bytes has at most n characters, and one of n characters may st
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -97,6 +97,11 @@ Receipt = Annotated[
         description="As `receive` gave it.",
         json_schema_extra={"pattern": "^[A-Za-z0-9_-]{1,512}$"},
     ),
+]
+Callback = Annotated[str | None, Field(json_schema_extra=CALLBACK)]
+Encoding = Literal["utf-8", "base64"]
+BodyEncoding = Annotated[
+    Encoding | None, Field(description="How a text body is to be read; `utf-8` unless it is given.")
 ]
 Cursor = Annotated[str | None, Field(max_length=2000, description="That of the page before.")]
 

@@ -14,8 +14,10 @@ from fairbox.api.field_types import (
     TENANT_WEIGHTS,
     TEXT,
     WHOLE,
+    BodyEncoding,
     ContentType,
     Cursor,
+    Encoding,
     Headers,
     In,
     Item,
@@ -46,7 +48,6 @@ from fairbox.model.topics import (
 )
 
 State = Literal["outstanding", "waiting", "dead", "delivered"]
-Encoding = Literal["utf-8", "base64"]
 
 
 class MessageIn(In):
@@ -56,9 +57,7 @@ class MessageIn(In):
         description="Text, read by `body_encoding`; or any other JSON value, which is stored as it"
         " was written."
     )
-    body_encoding: Encoding | None = Field(
-        default=None, description="How a text body is to be read; `utf-8` unless it is given."
-    )
+    body_encoding: BodyEncoding = None
     partition_key: Text | None = Field(default=None, description="At most 256 bytes.")
     content_type: ContentType | None = Field(
         default=None,

@@ -6,8 +6,16 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import Field
 
-from fairbox.api.field_types import ContentType, Headers, In, Milliseconds, Out, Query, Whole
-from fairbox.api.models import Encoding  # noqa: TC001 - pydantic reads it
+from fairbox.api.field_types import (
+    BodyEncoding,
+    ContentType,
+    Headers,
+    In,
+    Milliseconds,
+    Out,
+    Query,
+    Whole,
+)
 from fairbox.api.publish_routes import body_bytes
 from fairbox.client.redrive import Content
 from fairbox.model.epochs import MAX_SHARDS
@@ -29,9 +37,7 @@ class ContentIn(In):
         description="Text, read by `body_encoding`; or any other JSON value, which is stored as it"
         " was written.",
     )
-    body_encoding: Encoding | None = Field(
-        default=None, description="How a text body is to be read; `utf-8` unless it is given."
-    )
+    body_encoding: BodyEncoding = None
     headers: Headers | None = Field(default=None, description="All of them.")
     content_type: ContentType | None = Field(
         default=None, description="Else it stays, with a new body too."

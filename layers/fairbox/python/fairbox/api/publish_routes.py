@@ -18,7 +18,7 @@ from fairbox.problems import FieldError, Refusal, malformed, refusal_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fairbox.api.models import Encoding
+    from fairbox.api.field_types import Encoding
     from fairbox.api.request import Request
     from fairbox.client.outbox import Outbox
     from fairbox.cloudevents import CloudEvent

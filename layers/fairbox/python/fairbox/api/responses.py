@@ -22,7 +22,7 @@ from fairbox.model.ids import parse_id, time_of
 from fairbox.model.redaction import redacted_address
 
 if TYPE_CHECKING:
-    from fairbox.api.models import Encoding
+    from fairbox.api.field_types import Encoding
     from fairbox.client.outbox import Outbox
     from fairbox.client.reading import MessageReceives
     from fairbox.model.topic_states import SubscriptionStatus, TopicState
