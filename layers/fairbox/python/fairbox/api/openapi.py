@@ -303,10 +303,8 @@ def _operation(route: Route) -> Schema:
     for status, links in LINKS.get(name, {}).items():
         operation["responses"][str(status)]["links"] = links
     if name == "delete_topic":
-        waiting: Schema = {"description": "It is being deleted: ask again when this time is over."}
-        header, description = _HEADERS[503]
-        waiting["headers"] = {header: {"description": description, "schema": {"type": "string"}}}
-        operation["responses"]["202"] |= waiting
+        waiting = "It is being deleted: ask again when this time is over."
+        operation["responses"]["202"] |= {"description": waiting, "headers": _header(503)}
     if name == "open_batch":
         for status in good:
             operation["responses"][str(status)]["headers"] = _LOCATION
@@ -371,11 +369,13 @@ def _problems(kinds: Sequence[str]) -> Schema:
             "content": {PROBLEM_TYPE: {"schema": _ref("ProblemOut")}},
         }
         if status in _HEADERS:
-            header, description = _HEADERS[status]
-            answers[str(status)]["headers"] = {
-                header: {"description": description, "schema": {"type": "string"}}
-            }
+            answers[str(status)]["headers"] = _header(status)
     return answers
+
+
+def _header(status: int) -> Schema:
+    name, description = _HEADERS[status]
+    return {name: {"description": description, "schema": {"type": "string"}}}
 
 
 def _add_gateway(answers: Schema) -> None:

@@ -126,16 +126,8 @@ def list_messages(
         letters = session.outbox.dead(topic, limit=limit)
         session.table(("ref", "died_at", "reason"), (dead_fields(letter) for letter in letters))
     else:
-        columns = (
-            "ref",
-            "state",
-            "size",
-            "due_at",
-            "receive_count",
-            "held_until",
-            "consumer",
-            "partition_key",
-        )
+        receives = ("receive_count", "held_until", "consumer")
+        columns = ("ref", "state", "size", "due_at", *receives, "partition_key")
         session.table(columns, islice(_stored(session, topic, state), limit))
 
 
