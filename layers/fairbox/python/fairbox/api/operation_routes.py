@@ -29,7 +29,7 @@ from fairbox.api.operation_models import (
 )
 from fairbox.api.route import Answer, Api, Route
 from fairbox.client.message_pages import condition_of
-from fairbox.dispatch.maintenance.outstanding_count import TopicFigures, count_outstanding
+from fairbox.dispatch.maintenance.minute_figures import TopicFigures, count_outstanding
 from fairbox.errors import DeadLettersUnreadable, InvalidInput, MessagesNotFound
 from fairbox.model.clock import milliseconds
 from fairbox.model.messages import MessageRef, check_topic
