@@ -73,7 +73,7 @@ def die(functions: Functions, count: int = 1) -> None:
 def facades(functions: Functions) -> Any:
     outbox = functions.outbox
     ids = IdGenerator(functions.clock, lambda _: 0)
-    parts = {"queue": Queue.over(outbox), "batches": functions.batches, "ids": ids}
+    parts = {"queue": Queue.over(outbox), "batches": functions.batches, "feeds": None, "ids": ids}
     return SimpleNamespace(outbox=outbox, clock=functions.clock, **parts)
 
 

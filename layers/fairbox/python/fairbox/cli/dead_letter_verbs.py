@@ -1,4 +1,4 @@
-"""Noun `dlq`: the dead letters, found_by at, put back, purged."""
+"""Noun `dlq`: dead letters are listed, put back and purged."""
 
 from __future__ import annotations
 

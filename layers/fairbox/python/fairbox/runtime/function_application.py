@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import boto3
 
@@ -40,7 +40,7 @@ from fairbox.settings import (
 from fairbox.tables.tables import Tables
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from fairbox.aws.firehose_archive import FirehoseArchive
     from fairbox.aws.s3_archive import S3Archive
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from fairbox.model.messages import Message
     from fairbox.observability.delivery_metrics import DeliveryMetrics
 
+T = TypeVar("T")
 logger = logging.getLogger("fairbox")
 
 
@@ -89,10 +90,10 @@ class Application(ProcessParts):
         return self.client("s3")
 
     @cached_property
-    def bodies(self) -> Any:
+    def bodies(self) -> S3Bodies | None:
         """The store of offloaded bodies; None without a bucket."""
         bucket = self.settings.optional(BODIES_BUCKET)
-        return _Lazy(lambda: S3Bodies(self.s3, bucket or ""), bucket=bucket) if bucket else None
+        return _lazy(lambda: S3Bodies(self.s3, bucket or ""), bucket=bucket) if bucket else None
 
     @cached_property
     def doorbells(self) -> SqsDoorbells:
@@ -108,9 +109,9 @@ class Application(ProcessParts):
         )
 
     @cached_property
-    def acks(self) -> Any:
+    def acks(self) -> SqsAcks:
         """The ack queue; its setting is read, and its client made, when the first ack comes."""
-        return _Lazy(lambda: SqsAcks(self.client("sqs"), self.settings.required(ACK_QUEUE_URL)))
+        return _lazy(lambda: SqsAcks(self.client("sqs"), self.settings.required(ACK_QUEUE_URL)))
 
     @cached_property
     def dispatcher(self) -> Dispatcher:
@@ -124,7 +125,7 @@ class Application(ProcessParts):
             secrets=self.webhook_keys,
             allow_private=self.settings.flag(WEBHOOK_ALLOW_PRIVATE),
         )
-        doorbells: Any = _Lazy(lambda: self.doorbells)
+        doorbells = _lazy(lambda: self.doorbells)
         return Dispatcher(self.tables, destinations, doorbells, clock=self.clock, rng=self.rng)
 
     @cached_property
@@ -258,15 +259,18 @@ class Application(ProcessParts):
         return self.feeds.publish_many(*some)
 
 
-class _Lazy:
-    """A part that is made, with its client, when it is first used.
+def _lazy(make: Callable[[], T], **known: str) -> T:
+    """Return a part that is made, with its client, when it is first used.
 
     Args:
         make: makes the part.
         known: attributes that are known without it.
     """
+    return cast("T", _Lazy(make, known))
 
-    def __init__(self, make: Callable[[], Any], **known: str) -> None:
+
+class _Lazy:
+    def __init__(self, make: Callable[[], object], known: Mapping[str, str]) -> None:
         self._make = make
         vars(self).update(known)
 
