@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from fairbox.api.cursors import PARTS, pack_cursor, read_cursor, unpack_cursor, write_cursor
+from fairbox.api.cursors import PARTS, Part, pack_cursor, read_cursor, unpack_cursor, write_cursor
 from fairbox.api.field_types import Out
-from fairbox.api.models import DeliveryOut, ListQuery, MessageOut, Messages, Topics
+from fairbox.api.models import DeliveryOut, ListQuery, MessageOut, Messages, Topics, TopicsQuery
 from fairbox.api.responses import (
     MAX_ANSWER_BYTES,
     encoded_size,
@@ -20,17 +20,14 @@ from fairbox.api.responses import (
 from fairbox.client import message_pages
 from fairbox.client.message_pages import Place
 from fairbox.errors import InvalidInput
-from fairbox.model.clock import milliseconds
+from fairbox.model.clock import Clock, milliseconds
 from fairbox.model.messages import check_topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from fairbox.api.cursors import Part
-    from fairbox.api.models import TopicsQuery
     from fairbox.client.outbox import Outbox
     from fairbox.client.reading import MessageReceives
-    from fairbox.model.clock import Clock
     from fairbox.model.topic_states import TopicState
     from fairbox.tables.ledger import Delivery
     from fairbox.tables.stored_messages import StoredMessage

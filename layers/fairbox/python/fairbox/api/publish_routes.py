@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from fairbox.api.models import MessageIn, Published
-from fairbox.api.request import JSON_TYPE, checked, member_text, parse_json, unsupported
-from fairbox.cloudevents import BATCH_TYPE, STRUCTURED_TYPE
+from fairbox.api.request import JSON_TYPE, Request, checked, member_text, parse_json, unsupported
+from fairbox.cloudevents import BATCH_TYPE, STRUCTURED_TYPE, CloudEvent
 from fairbox.cloudevents.parsing import parse_batch, parse_binary, parse_structured
 from fairbox.errors import InvalidInput, MessagesNotWritten
 from fairbox.model.messages import Message, check_topic
@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fairbox.api.field_types import Encoding
-    from fairbox.api.request import Request
     from fairbox.client.outbox import Outbox
-    from fairbox.cloudevents import CloudEvent
     from fairbox.model.ids import IdGenerator
 
 T = TypeVar("T")

@@ -22,14 +22,13 @@ from fairbox.api.route import Answer, Api, Route
 from fairbox.errors import FAILED, FairboxError, InvalidInput, StaleReceipt
 from fairbox.model.ids import time_of
 from fairbox.model.messages import check_topic
-from fairbox.model.receipts import Receipt
+from fairbox.model.receipts import Receipt, Received
 from fairbox.problems import FieldError, Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from fairbox.api.request import Request
-    from fairbox.model.receipts import Received
 
 Status = Literal["done", "stale", "failed"]
 

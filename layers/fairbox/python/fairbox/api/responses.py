@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING, TypeVar
 
-from fairbox.api.field_types import Out
+from fairbox.api.field_types import Encoding, Out
 from fairbox.api.models import (
     DeliveryOut,
     EpochOut,
@@ -22,7 +22,6 @@ from fairbox.model.ids import parse_id, time_of
 from fairbox.model.redaction import redacted_address
 
 if TYPE_CHECKING:
-    from fairbox.api.field_types import Encoding
     from fairbox.client.outbox import Outbox
     from fairbox.client.reading import MessageReceives
     from fairbox.model.topic_states import SubscriptionStatus, TopicState

@@ -14,7 +14,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from fairbox.dispatch.ports import Doorbell
 from fairbox.errors import FairboxError, InvalidInput, NotConfigured, Unavailable
 from fairbox.model.chunks import chunks
-from fairbox.model.clock import NO_TIME, SystemClock, milliseconds, out_of_time
+from fairbox.model.clock import NO_TIME, Clock, SystemClock, milliseconds, out_of_time
 from fairbox.model.messages import MessageRef, check_topic
 from fairbox.model.topics import GROUPS
 from fairbox.model.versions import VERSION_KEY, check_number
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from fairbox.dispatch.delivery import VisitReport
     from fairbox.dispatch.visits import Visits
-    from fairbox.model.clock import Clock
 
 MAX_DELAY_SECONDS: Final = 900
 _REFS_A_DOORBELL: Final = 100

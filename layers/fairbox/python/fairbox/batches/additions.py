@@ -7,7 +7,7 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from fairbox.batches.batch_parts import DAY_HOURS, WEEK_HOURS
+from fairbox.batches.batch_parts import DAY_HOURS, WEEK_HOURS, Context
 from fairbox.batches.results import Batch, Group
 from fairbox.errors import (
     BatchBusy,
@@ -19,7 +19,7 @@ from fairbox.errors import (
     UnknownBatch,
     UnknownItems,
 )
-from fairbox.model.ids import check_batch_id, parse_item
+from fairbox.model.ids import ItemId, check_batch_id, parse_item
 from fairbox.model.messages import check_text
 from fairbox.tables.batch_values import (
     MAX_GROUP_SIZE,
@@ -46,8 +46,6 @@ from fairbox.tables.batch_values import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from fairbox.batches.batch_parts import Context
-    from fairbox.model.ids import ItemId
 
 SMALL_GROUPS: Final = 96  # with root, request and two nodes: one transaction
 CHUNK: Final = 99

@@ -6,11 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from fairbox.errors import UnknownBatch
-from fairbox.model.clock import milliseconds
+from fairbox.model.clock import Clock, milliseconds
 from fairbox.tables.batch_values import (
     ROOT_GROUPS,
+    Announcement,
     LeafKey,
+    Node,
     NodeKey,
+    Root,
     bits,
     first_group,
     hour_of,
@@ -23,14 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from random import Random
 
-    from fairbox.model.clock import Clock
     from fairbox.model.ids import IdGenerator
     from fairbox.tables.batch_table import BatchTable
-    from fairbox.tables.batch_values import (
-        Announcement,
-        Node,
-        Root,
-    )
 
 TRIES: Final = 8
 CASCADE_TRIES: Final = 3

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from fairbox.batches.batch_parts import CASCADE_TRIES, TRIES, WEEK_HOURS
+from fairbox.batches.batch_parts import CASCADE_TRIES, TRIES, WEEK_HOURS, Context
 from fairbox.errors import BatchBusy, FairboxError
 from fairbox.model.ids import parse_item
 from fairbox.tables.batch_values import (
@@ -29,7 +29,6 @@ from fairbox.tables.batch_values import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
-    from fairbox.batches.batch_parts import Context
     from fairbox.tables.batch_values import Cause, Node, Root
 
 CHILD_SECONDS: Final = 24 * 3600

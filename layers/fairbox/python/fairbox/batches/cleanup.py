@@ -12,10 +12,10 @@ from fairbox.batches.batch_parts import (
     unfinished_groups,
     unfinished_nodes,
 )
-from fairbox.batches.lifecycle import ERASE_GROUPS
+from fairbox.batches.lifecycle import ERASE_GROUPS, Lifecycle
 from fairbox.errors import FairboxError
-from fairbox.model.ids import parse_item
-from fairbox.tables.batch_values import ORPHANED_TOPIC, Change, LeafKey
+from fairbox.model.ids import ItemId, parse_item
+from fairbox.tables.batch_values import ORPHANED_TOPIC, Change, Emptied, Leaf, LeafKey, Node, Root
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,10 +23,7 @@ if TYPE_CHECKING:
     from fairbox.batches.batch_parts import Context
     from fairbox.batches.cascade import Cascade
     from fairbox.batches.figures import ProgressReader
-    from fairbox.batches.lifecycle import Lifecycle
     from fairbox.batches.results import Progress
-    from fairbox.model.ids import ItemId
-    from fairbox.tables.batch_values import Emptied, Leaf, Node, Root
 
 _SEEN_FIRST: Final = 100
 Fate = Literal["kept", "reaped", "cancelled", "ended", "gone"]

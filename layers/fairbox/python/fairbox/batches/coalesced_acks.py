@@ -6,17 +6,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from fairbox.batches.ack_messages import parse
-from fairbox.batches.item_settlement import Outcome, item_texts, split_items
+from fairbox.batches.item_settlement import Outcome, Settlement, item_texts, split_items
 from fairbox.errors import FairboxError, NewerVersion, Unreadable
-from fairbox.tables.batch_values import ones
+from fairbox.tables.batch_values import LeafKey, ones
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from fairbox.batches.batch_parts import Context
     from fairbox.batches.cascade import Cascade
-    from fairbox.batches.item_settlement import Settlement
-    from fairbox.tables.batch_values import LeafKey
 
 PAGE: Final = 100
 """Leaves read at a time: one call, and no leaf waits long between its read and its write."""

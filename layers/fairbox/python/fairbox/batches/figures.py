@@ -15,13 +15,12 @@ from fairbox.batches.batch_parts import (
     unfinished_under_root,
 )
 from fairbox.batches.results import Progress
-from fairbox.tables.batch_values import LeafKey
+from fairbox.tables.batch_values import LeafKey, Root
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from fairbox.batches.batch_parts import Context
-    from fairbox.tables.batch_values import Root
 
 SAMPLE: Final = 100
 EXACT_SEAL_LEAVES: Final = 1000

@@ -6,17 +6,14 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Literal
 
-from fairbox.batches.batch_parts import DAY_HOURS, known_root
+from fairbox.batches.batch_parts import DAY_HOURS, Context, known_root
 from fairbox.batches.figures import ProgressReader
-from fairbox.batches.results import Batch
+from fairbox.batches.results import Batch, Progress
 from fairbox.errors import BatchBusy, BatchEnded
-from fairbox.tables.batch_values import FENCED, Announcement, Change, LeafKey, node_of
+from fairbox.tables.batch_values import FENCED, Announcement, Called, Change, LeafKey, Root, node_of
 
 if TYPE_CHECKING:
-    from fairbox.batches.batch_parts import Context
     from fairbox.batches.cascade import Cascade
-    from fairbox.batches.results import Progress
-    from fairbox.tables.batch_values import Called, Root
 
 ERASE_STEP: Final = 25
 ERASE_GROUPS: Final = 1000

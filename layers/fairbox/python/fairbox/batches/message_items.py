@@ -16,12 +16,11 @@ from fairbox.errors import BatchBusy, BatchEnded, NotConfigured, UnknownItems
 from fairbox.model.ids import IdGenerator, parse_item
 from fairbox.settings import BATCHES_TABLE
 from fairbox.tables.batch_table import BatchTable
-from fairbox.tables.batch_values import LeafKey
+from fairbox.tables.batch_values import Announcement, Change, LeafKey, Root
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from fairbox.tables.batch_values import Announcement, Change, Root
     from fairbox.tables.tables import Tables
 
 Fate = Literal["changed", "settled", "unknown", "ended"]

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 import fairbox
 from fairbox.model.clock import Clock, SystemClock
 from fairbox.model.ids import new_id
-from fairbox.settings import DEPLOYED
+from fairbox.settings import DEPLOYED, Settings
 
 if TYPE_CHECKING:
     from fairbox import Batches, Feeds, Outbox, Queue
-    from fairbox.settings import Settings
 
 
 class Clients:

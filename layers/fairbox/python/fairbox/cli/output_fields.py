@@ -10,9 +10,9 @@ from functools import reduce
 from operator import add, or_
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from fairbox.model.feed_types import NUMBERS
+from fairbox.model.feed_types import NUMBERS, Feed, FeedTopic
 from fairbox.model.redaction import redacted_address
-from fairbox.model.topic_states import NEW
+from fairbox.model.topic_states import NEW, SubscriptionStatus, TopicState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,10 +28,8 @@ if TYPE_CHECKING:
     from fairbox.client.reading import Receives
     from fairbox.client.redrive import RedriveResult
     from fairbox.client.resize import EpochStatus, ResizeResult, WidthResult
-    from fairbox.model.feed_types import Feed, FeedTopic
     from fairbox.model.messages import Message
     from fairbox.model.receipts import Received
-    from fairbox.model.topic_states import SubscriptionStatus, TopicState
     from fairbox.model.topics import Subscription
     from fairbox.queue.models import QueueStats
     from fairbox.tables.dead_letters import DeadLetter

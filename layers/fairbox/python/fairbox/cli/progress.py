@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from fairbox.cli.session import FAILED, interactive
+from fairbox.cli.session import FAILED, Session, interactive
 from fairbox.tables.batch_values import ENDED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from fairbox.batches.results import Progress
-    from fairbox.cli.session import Session
     from fairbox.client.resize import EpochStatus
     from fairbox.model.clock import Clock
 

@@ -1,4 +1,4 @@
-"""What verbs are given: ids, bodies and headers, from arguments, files and standard input."""
+"""Input of verbs: ids, bodies and headers, from arguments, files and standard input."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from fairbox.batches.coalesced_acks import CoalescedAcks
 from fairbox.batches.figures import Statistics
 from fairbox.errors import FairboxError, NewerVersion, Unreadable
 from fairbox.tables.batch_records import read_image
-from fairbox.tables.batch_values import FirstDeath
+from fairbox.tables.batch_values import Cause, FirstDeath
 from fairbox.tables.stream_records import sequence_order
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from fairbox.batches.cascade import Cascaded
     from fairbox.client.batch_context import BatchPart
-    from fairbox.tables.batch_values import Cause
 
 
 @dataclass(slots=True)

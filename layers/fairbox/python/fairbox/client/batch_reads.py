@@ -5,17 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from fairbox.batches.batch_parts import known_root
-from fairbox.batches.results import Batch
+from fairbox.batches.results import Batch, FailedItem, Page, Progress
 from fairbox.client.batch_context import BatchPart
 from fairbox.errors import InvalidInput, UnknownBatch
 from fairbox.model.ids import check_batch_id
-from fairbox.tables.batch_values import ENDED
+from fairbox.tables.batch_values import ENDED, State
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from fairbox.batches.results import FailedItem, Page, Progress
-    from fairbox.tables.batch_values import State
 
 STATES: Final = ("open", "sealed", *sorted(ENDED))
 

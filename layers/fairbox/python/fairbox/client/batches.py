@@ -12,10 +12,10 @@ from fairbox.client.batch_changes import BatchChanges, OutboxAnnouncer, resolve_
 from fairbox.client.batch_context import BatchContext
 from fairbox.client.batch_reads import BatchReads
 from fairbox.client.outbox import Outbox
-from fairbox.model.clock import SystemClock
+from fairbox.model.clock import Clock, SystemClock
 from fairbox.model.ids import IdGenerator
 from fairbox.sdk.clients import make_client
-from fairbox.settings import BATCHES_TABLE, DELIVERIES_TABLE, OUTBOX_TABLE
+from fairbox.settings import BATCHES_TABLE, DELIVERIES_TABLE, OUTBOX_TABLE, Settings
 from fairbox.tables.batch_table import BatchTable
 from fairbox.tables.batch_values import COMPLETED_TOPIC, ORPHANED_TOPIC
 from fairbox.tables.tables import Tables
@@ -23,8 +23,6 @@ from fairbox.tables.tables import Tables
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fairbox.model.clock import Clock
-    from fairbox.settings import Settings
 
 _VARIABLES: Final = (BATCHES_TABLE, OUTBOX_TABLE, DELIVERIES_TABLE)
 

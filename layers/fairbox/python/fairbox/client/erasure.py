@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from fairbox.errors import InvalidInput, MessagesClaimed, MessagesNotFound
-from fairbox.model.messages import check_text
+from fairbox.model.messages import MessageRef, OpenLane, check_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from fairbox.client.outbox import Outbox
-    from fairbox.model.messages import MessageRef, OpenLane
     from fairbox.tables.dead_letters import DeadLetter
 
 _LANES: Final[tuple[OpenLane, ...]] = ("ready", "later")

@@ -8,9 +8,9 @@ from collections import deque
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
-from fairbox.client.feed_positions import FeedPositions
+from fairbox.client.feed_positions import FeedPositions, FeedUpdate
 from fairbox.errors import FeedRefused, InvalidInput, Throttled, Unavailable
-from fairbox.model.clock import SystemClock
+from fairbox.model.clock import Clock, SystemClock
 from fairbox.model.feed_types import SUBPROTOCOL
 
 if TYPE_CHECKING:
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from fairbox.client.feed_positions import FeedUpdate
-    from fairbox.model.clock import Clock
 
 MAX_BYTES: Final = 1024 * 1024
 """Bytes of a message that a client takes: more than API Gateway sends at once."""

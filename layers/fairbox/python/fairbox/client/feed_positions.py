@@ -14,14 +14,13 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from fairbox.errors import FeedRefused, InvalidInput
-from fairbox.model.feed_types import KINDS, MAX_NUMBER, MAX_TOPICS, is_number, split_topic
+from fairbox.model.feed_types import KINDS, MAX_NUMBER, MAX_TOPICS, Kind, is_number, split_topic
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Mapping
 
     from fairbox.model.clock import Clock
-    from fairbox.model.feed_types import Kind
 
 MAX_REQUEST: Final = 32 * 1024
 """Bytes of a request: API Gateway closes a socket that sends more at once."""

@@ -9,13 +9,13 @@ from fairbox.aws.deployed_settings import settings_with
 from fairbox.aws.token_keys import SecretKeys
 from fairbox.errors import FairboxError, InvalidInput, MessagesNotWritten, NotConfigured
 from fairbox.feeds.feed_messages import Publishing, text_of
-from fairbox.feeds.tokens import make_token
-from fairbox.model.clock import SystemClock
-from fairbox.model.feed_types import FeedTopic, feed_topic
+from fairbox.feeds.tokens import TokenKeys, make_token
+from fairbox.model.clock import Clock, SystemClock
+from fairbox.model.feed_types import Feed, FeedTopic, feed_topic
 from fairbox.model.ids import IdGenerator
 from fairbox.model.messages import check_topic
 from fairbox.sdk.clients import make_client
-from fairbox.settings import FEEDS_SECRET, FEEDS_TABLE
+from fairbox.settings import FEEDS_SECRET, FEEDS_TABLE, Settings
 from fairbox.tables.calls import Calls
 from fairbox.tables.feed_connections import FeedLeases
 from fairbox.tables.feed_rows import FeedRows
@@ -24,10 +24,6 @@ from fairbox.tables.feed_topics import FeedTopics
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from fairbox.feeds.tokens import TokenKeys
-    from fairbox.model.clock import Clock
-    from fairbox.model.feed_types import Feed
-    from fairbox.settings import Settings
 
 JSON: Final = "application/json"
 

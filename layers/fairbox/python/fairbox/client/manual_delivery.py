@@ -23,12 +23,12 @@ from fairbox.errors import (
     Unreadable,
 )
 from fairbox.model.ids import sent_at, time_of
-from fairbox.model.messages import check_text
+from fairbox.model.messages import MessageRef, OpenLane, check_text
 from fairbox.model.swap import swap
 from fairbox.settings import DOORBELL_QUEUE_URL
-from fairbox.tables.deferred_keys import name_digest
+from fairbox.tables.deferred_keys import DeferredKeys, name_digest
 from fairbox.tables.keys import PK, SK, message_key, message_sk
-from fairbox.tables.message_edits import Edits
+from fairbox.tables.message_edits import Edits, Found
 from fairbox.tables.parallel_scan import parallel_scan
 from fairbox.tables.stored_messages import STATES, StoredMessage, read_message
 
@@ -36,10 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from datetime import timedelta
 
-    from fairbox.model.messages import MessageRef, OpenLane
     from fairbox.model.topic_states import TopicState
-    from fairbox.tables.deferred_keys import DeferredKeys
-    from fairbox.tables.message_edits import Found
 
 _LANES: Final[tuple[OpenLane, ...]] = ("later", "ready")
 _PAGE: Final = 100

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fairbox.errors import InvalidInput
 from fairbox.model.ids import parse_id
 from fairbox.model.messages import MessageRef
-from fairbox.tables.dead_letters import read_dead
+from fairbox.tables.dead_letters import DeadLetter, read_dead
 from fairbox.tables.keys import due_sk, message_sk
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from fairbox.client.outbox_context import OutboxContext
     from fairbox.model.topic_states import TopicState
-    from fairbox.tables.dead_letters import DeadLetter
     from fairbox.tables.stored_messages import StoredMessage
     from fairbox.tables.tables import Tables
 

@@ -11,14 +11,13 @@ from fairbox.model.epochs import belongs
 from fairbox.tables.message_edits import Edits
 from fairbox.tables.repair_cursor import RepairTable
 from fairbox.tables.shard_rows import is_shard_row
-from fairbox.tables.stored_messages import read_message
+from fairbox.tables.stored_messages import StoredMessage, read_message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from fairbox.model.messages import MessageRef
     from fairbox.model.topic_states import TopicState
-    from fairbox.tables.stored_messages import StoredMessage
 
 UNITS_A_SECOND: Final = 200.0
 

@@ -5,17 +5,15 @@ from __future__ import annotations
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
-from fairbox.dispatch.ports import Doorbell
+from fairbox.dispatch.ports import Doorbell, Doorbells
 from fairbox.errors import FairboxError, TopicFull, UnknownTopic
-from fairbox.model.clock import calls_until, check_seconds, milliseconds
+from fairbox.model.clock import Clock, calls_until, check_seconds, milliseconds
 from fairbox.tables.message_inserts import MessageInserts
 from fairbox.tables.topic_cache import ProducerTopics
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from fairbox.dispatch.ports import Doorbells
-    from fairbox.model.clock import Clock
     from fairbox.model.messages import MessageRef
     from fairbox.model.topic_states import TopicState
     from fairbox.model.topics import Topic

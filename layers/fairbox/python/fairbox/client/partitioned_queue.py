@@ -7,8 +7,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fairbox.client.partition_types import PartitionResults
-from fairbox.client.resize import check_partitions, logical_name
+from fairbox.client.partition_types import KeyRoute, PartitionResults, Route
+from fairbox.client.resize import WidthResult, check_partitions, logical_name
 from fairbox.consumer.consumer import Consumer
 from fairbox.consumer.group import Consumers
 from fairbox.consumer.options import Permits
@@ -16,19 +16,16 @@ from fairbox.errors import FairboxError, InvalidInput, TopicConflict
 from fairbox.model.clock import milliseconds
 from fairbox.model.epochs import MAX_PARTITIONS, partition_name, partition_number
 from fairbox.model.ids import time_of
-from fairbox.model.messages import MessageRef, check_text, check_topic
+from fairbox.model.messages import Message, MessageRef, check_text, check_topic
 from fairbox.model.topics import Partition, Topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from fairbox.client.outbox import Outbox
-    from fairbox.client.partition_types import KeyRoute, Route
     from fairbox.client.queue import Queue
     from fairbox.client.redrive import RedriveResult
-    from fairbox.client.resize import WidthResult
     from fairbox.consumer.ports import Source
-    from fairbox.model.messages import Message
     from fairbox.model.receipts import Received
     from fairbox.model.topic_states import TopicState
     from fairbox.queue.models import QueueStats

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
-from fairbox.client.outbox_context import OutboxPart
+from fairbox.client.outbox_context import OutboxContext, OutboxPart
 from fairbox.errors import (
     BodyTooLarge,
     FairboxError,
@@ -21,7 +21,7 @@ from fairbox.errors import (
 from fairbox.model.epochs import ref_of
 from fairbox.model.feed_types import MAX_BODY
 from fairbox.model.ids import check_ahead
-from fairbox.model.messages import Message
+from fairbox.model.messages import Message, MessageRef
 from fairbox.tables.calls import MalformedRequest
 from fairbox.tables.message_inserts import MAX_TRANSACTION, NewMessage
 from fairbox.tables.stored_messages import StoredMessage
@@ -29,8 +29,6 @@ from fairbox.tables.stored_messages import StoredMessage
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fairbox.client.outbox_context import OutboxContext
-    from fairbox.model.messages import MessageRef
     from fairbox.model.topic_states import TopicState
 
 ALWAYS_FIT: Final = {

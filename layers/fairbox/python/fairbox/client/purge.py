@@ -14,7 +14,7 @@ from fairbox.errors import MessagesNotFound, TransactionCancelled
 from fairbox.model.chunks import chunks
 from fairbox.queue.models import check_reason
 from fairbox.tables import message_states
-from fairbox.tables.dead_letters import purged_item
+from fairbox.tables.dead_letters import DeadLetter, purged_item
 from fairbox.tables.shard_rows import ShardRow
 from fairbox.tables.write_expressions import put_new
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from fairbox.model.messages import MessageRef
-    from fairbox.tables.dead_letters import DeadLetter
     from fairbox.tables.stored_messages import StoredMessage
     from fairbox.tables.tables import Tables
 

@@ -19,20 +19,17 @@ from fairbox.queue.known_rows import HintCache
 from fairbox.queue.ordered import OrderedReceive
 from fairbox.queue.rotation import Rounds
 from fairbox.queue.unordered import UnorderedReceive
-from fairbox.tables.dead_letters import read_dead
+from fairbox.tables.dead_letters import DeadLetter, read_dead
 from fairbox.tables.hints import RECEIVES_CHECK_MS
-from fairbox.tables.key_claims import KeyClaim
+from fairbox.tables.key_claims import KeyClaim, KeyClaims
 from fairbox.tables.message_edits import Edits
-from fairbox.tables.stored_messages import Claim, StoredMessage, key_digest
+from fairbox.tables.stored_messages import Claim, Gone, StoredMessage, key_digest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fairbox.client.outbox import Outbox
     from fairbox.model.topic_states import TopicState
-    from fairbox.tables.dead_letters import DeadLetter
-    from fairbox.tables.key_claims import KeyClaims
-    from fairbox.tables.stored_messages import Gone
 
 Both = tuple[StoredMessage, KeyClaim]
 """A message, and the entry of its key in the row of its shard."""

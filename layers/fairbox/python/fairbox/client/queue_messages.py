@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from fairbox.client.queue_context import QueuePart, given_back, leaving
 from fairbox.errors import FairboxError, InvalidInput, StaleReceipt
 from fairbox.model.clock import seconds_left
-from fairbox.model.messages import MessageRef
+from fairbox.model.messages import Message, MessageRef
 from fairbox.model.receipts import Receipt, Received, check_consumer
 from fairbox.queue.models import (
     Taken,
@@ -24,7 +24,6 @@ from fairbox.tables.stored_messages import fetch_body
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from fairbox.model.messages import Message
     from fairbox.model.topic_states import TopicState
     from fairbox.queue.rotation import Round
 

@@ -21,7 +21,7 @@ from fairbox.observability.metrics import Metrics, MetricsDetail
 from fairbox.queue.models import QueueStats, check_delay, check_reason
 from fairbox.settings import Settings
 from fairbox.tables.segments import segment_of
-from fairbox.tables.stored_messages import Claim, fetch_body, read_message
+from fairbox.tables.stored_messages import Claim, StoredMessage, fetch_body, read_message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from fairbox.model.topic_states import TopicState
     from fairbox.tables.key_claims import KeyClaim
     from fairbox.tables.keys import Item
-    from fairbox.tables.stored_messages import StoredMessage
 
 _CAS_TRIES: Final = 8
 _PAGE: Final = 100

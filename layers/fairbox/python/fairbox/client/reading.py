@@ -13,19 +13,17 @@ from fairbox.client import message_pages
 from fairbox.client.outbox_context import OutboxPart
 from fairbox.errors import InvalidInput, MessagesNotFound, UnknownTopic, Unreadable
 from fairbox.model.ids import bound_of
-from fairbox.tables.dead_letters import read_dead
+from fairbox.tables.dead_letters import DeadLetter, read_dead
 from fairbox.tables.parallel_scan import parallel_scan
-from fairbox.tables.stored_messages import fetch_body, key_digest, read_message
+from fairbox.tables.stored_messages import StoredMessage, fetch_body, key_digest, read_message
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from fairbox.model.messages import Message, MessageRef, OpenLane
-    from fairbox.tables.dead_letters import DeadLetter
     from fairbox.tables.key_claims import KeyClaims
     from fairbox.tables.ledger import Delivery
     from fairbox.tables.shard_rows import ShardRow
-    from fairbox.tables.stored_messages import StoredMessage
     from fairbox.tables.tables import Tables
     from fairbox.tables.topic_cache import ProducerTopics
 

@@ -20,7 +20,7 @@ from fairbox.errors import (
     TransactionCancelled,
 )
 from fairbox.tables import message_states
-from fairbox.tables.dead_letters import returning_item
+from fairbox.tables.dead_letters import DeadLetter, returning_item
 from fairbox.tables.stored_messages import (
     EDITS,
     OFFLOADED,
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     from fairbox.model.bodies import BodyStore
     from fairbox.model.messages import Message, MessageRef
-    from fairbox.tables.dead_letters import DeadLetter
     from fairbox.tables.keys import Item
     from fairbox.tables.stored_messages import StoredMessage
     from fairbox.tables.tables import Tables

@@ -10,19 +10,16 @@ from typing import TYPE_CHECKING, Final
 from fairbox.client.outbox_context import OutboxPart
 from fairbox.client.publishing import place_all
 from fairbox.errors import InvalidInput, Unavailable
-from fairbox.model.messages import MessageRef
+from fairbox.model.messages import Message, MessageRef, Shard
 from fairbox.model.swap import swap
-from fairbox.tables.key_claims import KeyClaims
+from fairbox.tables.key_claims import KeyClaims, KeyClaimTable
 from fairbox.tables.keys import message_key
-from fairbox.tables.message_inserts import MAX_TRANSACTION
+from fairbox.tables.message_inserts import MAX_TRANSACTION, NewMessage
 from fairbox.tables.stored_messages import read_message
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from fairbox.model.messages import Message, Shard
-    from fairbox.tables.key_claims import KeyClaimTable
-    from fairbox.tables.message_inserts import NewMessage
 
 MAX_REPLAYED: Final = MAX_TRANSACTION - 1
 """Messages of one step; the cursor is the transaction's hundredth action."""

@@ -15,14 +15,13 @@ from fairbox.errors import (
     TransactionCancelled,
     UnknownTopic,
 )
-from fairbox.tables.row_layouts import OtherOutbox, text_of
+from fairbox.tables.row_layouts import OtherOutbox, RowLayout, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from fairbox.client.outbox import Outbox
     from fairbox.tables.keys import Item
-    from fairbox.tables.row_layouts import RowLayout
 
 
 @dataclass(frozen=True, slots=True)

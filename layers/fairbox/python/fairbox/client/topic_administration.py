@@ -14,11 +14,11 @@ from fairbox.errors import (
     TopicIsPushed,
     UnknownSubscription,
 )
-from fairbox.model.messages import check_text, check_topic
+from fairbox.model.messages import OpenLane, check_text, check_topic
 from fairbox.model.redaction import MASK, has_user, is_redacted
 from fairbox.model.regions import check_reachable
 from fairbox.model.swap import swap
-from fairbox.model.topics import AWS_SCHEMES
+from fairbox.model.topics import AWS_SCHEMES, Subscription, Topic
 from fairbox.tables.hints import hint_keys
 from fairbox.tables.topic_cache import PRODUCER_COPY_SECONDS
 from fairbox.tables.topic_rows import IN_FORCE_SECONDS, check_stays, check_subscriptions
@@ -26,9 +26,7 @@ from fairbox.tables.topic_rows import IN_FORCE_SECONDS, check_stays, check_subsc
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from fairbox.model.messages import OpenLane
     from fairbox.model.topic_states import SubscriptionStatus, TopicState
-    from fairbox.model.topics import Subscription, Topic
 
 MAX_PAUSE_REASON: Final = 200
 DELETE_SECONDS: Final = 2 * PRODUCER_COPY_SECONDS  # two lifetimes, as a resize is announced

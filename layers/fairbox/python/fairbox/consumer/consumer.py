@@ -15,18 +15,16 @@ from fairbox.consumer.coroutines import CLEANUP_SECONDS, HandlerLoop, over_limit
 from fairbox.consumer.counts import ConsumerCounts, ConsumerMetrics, Counts, EventLog
 from fairbox.consumer.handler_outcomes import Handling, Outcome, check_handler
 from fairbox.consumer.in_flight import InFlight
-from fairbox.consumer.options import TICK_SECONDS, Lifetime, Limits, next_order, on_signals
+from fairbox.consumer.options import TICK_SECONDS, Lifetime, Limits, Permits, next_order, on_signals
 from fairbox.consumer.turnstile import RateLimit, Turnstile
 from fairbox.consumer.worker_steps import WorkerSteps
 from fairbox.model.messages import check_topic
-from fairbox.model.receipts import check_consumer
+from fairbox.model.receipts import Received, check_consumer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from fairbox.consumer.options import Permits
     from fairbox.consumer.ports import Figures, Log, Source, Thread, Threads
-    from fairbox.model.receipts import Received
     from fairbox.model.topics import RetryPolicy
 
 PROGRESS_SECONDS: Final = 60.0

@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, overload
 
-from fairbox.consumer.consumer import start_thread
+from fairbox.consumer.consumer import Consumer, start_thread
 from fairbox.consumer.counts import ConsumerCounts
 from fairbox.consumer.options import Lifetime, next_order, on_signals
 from fairbox.errors import FairboxError, InvalidInput
@@ -17,7 +17,6 @@ from fairbox.errors import FairboxError, InvalidInput
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from fairbox.consumer.consumer import Consumer
     from fairbox.consumer.ports import Thread, Threads
 
 FURTHER_SECONDS: Final = 15.0

@@ -10,13 +10,12 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from fairbox.consumer.handler_outcomes import RELEASE
+from fairbox.consumer.handler_outcomes import RELEASE, Outcome
 from fairbox.consumer.options import CALL_SIZE, ORDERED_CALL_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from fairbox.consumer.handler_outcomes import Outcome
     from fairbox.model.receipts import Received
 
     _Entry = tuple[float, int, "InFlightMessage"]

@@ -6,13 +6,12 @@ import math
 import threading
 from typing import TYPE_CHECKING, Final
 
-from fairbox.consumer.options import TICK_SECONDS
+from fairbox.consumer.options import TICK_SECONDS, Permits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fairbox.consumer.in_flight import InFlight, InFlightMessage
-    from fairbox.consumer.options import Permits
 
 BURST_SECONDS: Final = 0.1
 """The messages of so many seconds, one at least, may begin at once."""

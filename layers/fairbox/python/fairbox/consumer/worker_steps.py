@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING, Final
 
 from fairbox.consumer.handler_outcomes import Outcome
-from fairbox.consumer.options import CALL_SIZE, ORDERED_CALL_SIZE
+from fairbox.consumer.options import CALL_SIZE, ORDERED_CALL_SIZE, Limits
 from fairbox.errors import FAILED, StaleReceipt, Throttled, Unavailable
 
 if TYPE_CHECKING:
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from fairbox.consumer.counts import EventLog
     from fairbox.consumer.in_flight import InFlight, InFlightMessage
-    from fairbox.consumer.options import Limits
     from fairbox.consumer.ports import Poll, Source
     from fairbox.consumer.turnstile import RateLimit
     from fairbox.model.receipts import Received

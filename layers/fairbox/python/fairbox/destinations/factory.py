@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fairbox.destinations.addresses import is_public, resolve
 from fairbox.errors import InvalidInput, NotConfigured
 from fairbox.model.regions import region_of
-from fairbox.model.topics import SCHEMES
+from fairbox.model.topics import SCHEMES, Subscription
 from fairbox.settings import FEEDS_TABLE
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from fairbox.dispatch.ports import Destination, Outcome
     from fairbox.model.clock import Clock
     from fairbox.model.messages import Message
-    from fairbox.model.topics import Subscription
 
 _MAX_KEPT: Final = 1000
 # By scheme, which is the name of the service too: the class. A process imports only the kinds of

@@ -21,12 +21,11 @@ from fairbox.errors import (
     UnknownFeed,
 )
 from fairbox.model.feed_types import BUNDLE_MESSAGES, MAX_BODY
-from fairbox.model.messages import check_topic
+from fairbox.model.messages import MessageRef, check_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from fairbox.model.messages import MessageRef
     from fairbox.tables.stored_messages import StoredMessage
 
     PublishMany = Callable[[str, str, Iterable[bytes], str, Iterable[str]], object]

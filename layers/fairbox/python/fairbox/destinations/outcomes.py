@@ -15,13 +15,12 @@ from botocore.exceptions import (
 )
 from botocore.exceptions import ConnectionError as NotConnectedError
 
-from fairbox.dispatch.ports import Outcome
+from fairbox.dispatch.ports import Blame, Outcome
 from fairbox.sdk.clients import NoTimeLeftError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from fairbox.dispatch.ports import Blame
 
 MAX_ERROR: Final = 200
 _THROTTLING: Final = frozenset(

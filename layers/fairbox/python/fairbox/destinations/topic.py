@@ -17,12 +17,11 @@ from fairbox.errors import (
     Unavailable,
     UnknownTopic,
 )
-from fairbox.model.messages import MAX_BODY_BYTES, check_topic
+from fairbox.model.messages import MAX_BODY_BYTES, Message, MessageRef, check_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from fairbox.model.messages import Message, MessageRef
     from fairbox.model.topic_states import TopicState
     from fairbox.tables.stored_messages import StoredMessage
 

@@ -11,21 +11,19 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from fairbox.dispatch.delivery import DeliveryResult
+from fairbox.dispatch.delivery import DeliveryResult, VisitReport
 from fairbox.errors import FairboxError, ItemTooLarge, TransactionCancelled, Unavailable
 from fairbox.observability.delivery_metrics import DeliveryMetrics
 from fairbox.tables import message_states
 from fairbox.tables.dead_letters import reason_of
 from fairbox.tables.keys import key_of
 from fairbox.tables.lanes import saved_or_there
-from fairbox.tables.stored_messages import read_message
+from fairbox.tables.stored_messages import Saved, StoredMessage, read_message
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from fairbox.batches.message_items import Moved
-    from fairbox.dispatch.delivery import VisitReport
-    from fairbox.tables.stored_messages import Saved, StoredMessage
     from fairbox.tables.tables import Tables
 
 logger = logging.getLogger("fairbox")

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 from fairbox.dispatch.burials import Burials
 from fairbox.errors import BatchBusy, FairboxError
-from fairbox.model.clock import milliseconds
+from fairbox.model.clock import Clock, milliseconds
 from fairbox.model.ids import sent_at, time_of
 from fairbox.tables.message_states import bare, fitted
-from fairbox.tables.stored_messages import Failure, StoredMessage, SubscriptionState
+from fairbox.tables.stored_messages import Failure, Saved, StoredMessage, SubscriptionState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,10 +21,8 @@ if TYPE_CHECKING:
 
     from fairbox.dispatch.delivery import DeliveryResult, SendOrder
     from fairbox.dispatch.ports import Outcome
-    from fairbox.model.clock import Clock
     from fairbox.model.topic_states import TopicState
     from fairbox.observability.delivery_metrics import DeliveryMetrics
-    from fairbox.tables.stored_messages import Saved
     from fairbox.tables.tables import Tables
 
 _ERROR_CHARACTERS: Final = 200

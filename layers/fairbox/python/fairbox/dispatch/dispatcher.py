@@ -21,22 +21,19 @@ from fairbox.dispatch.delivery import (
     Job,
     PageStream,
 )
-from fairbox.dispatch.ports import OVERDUE_MS, Doorbell
+from fairbox.dispatch.ports import OVERDUE_MS, Destinations, Doorbell, Doorbells, Outcome
 from fairbox.dispatch.sending.circuit_breakers import Gate
 from fairbox.dispatch.sending.circuit_follow_up import follow_up_bells
-from fairbox.dispatch.sending.sender import Sender, run_concurrently, run_sequentially
+from fairbox.dispatch.sending.sender import FanOut, Sender, run_concurrently, run_sequentially
 from fairbox.errors import FairboxError
-from fairbox.model.clock import milliseconds
+from fairbox.model.clock import Clock, milliseconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from random import Random
 
     from fairbox.dispatch.delivery import Page
-    from fairbox.dispatch.ports import Destinations, Doorbells, Outcome
     from fairbox.dispatch.sending.lines import Readiness
-    from fairbox.dispatch.sending.sender import FanOut
-    from fairbox.model.clock import Clock
     from fairbox.model.messages import MessageRef, Shard
     from fairbox.model.topic_states import TopicState
     from fairbox.model.topics import Subscription

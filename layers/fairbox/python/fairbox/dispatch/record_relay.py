@@ -13,7 +13,7 @@ from fairbox.errors import FairboxError, NewerVersion, Unreadable
 from fairbox.model.clock import milliseconds
 from fairbox.model.ids import time_of
 from fairbox.tables.hints import RECEIVES_CHECK_MS
-from fairbox.tables.stream_records import raw_image, read_record, without_heartbeats
+from fairbox.tables.stream_records import Change, raw_image, read_record, without_heartbeats
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from fairbox.model.messages import MessageRef, Shard
     from fairbox.model.topic_states import TopicState
     from fairbox.tables.stored_messages import StoredMessage
-    from fairbox.tables.stream_records import Change
 
 YOUNG_MS: Final = 20_000
 LATE_MS: Final = 40_000

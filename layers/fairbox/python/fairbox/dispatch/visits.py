@@ -13,7 +13,7 @@ from fairbox.dispatch.ports import Doorbell
 from fairbox.dispatch.walks import Walk, places_below, places_since
 from fairbox.model.clock import milliseconds
 from fairbox.model.ids import time_of
-from fairbox.tables.walk_positions import END
+from fairbox.tables.walk_positions import END, Places, WalkPosition
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from fairbox.dispatch.dispatcher import Dispatcher
     from fairbox.model.messages import MessageRef, Shard
     from fairbox.model.topic_states import TopicState
-    from fairbox.tables.walk_positions import Places, WalkPosition
 
 WAITED_MS: Final = 60_000
 """Time after which a doorbell of a visit apart is left to the walk that goes on there."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.doctor.aws import NotAnswered
-from fairbox.doctor.examined_deployment import ALARM, PERIOD, figure_of
-from fairbox.doctor.findings import Reporter, check
+from fairbox.doctor.examined_deployment import ALARM, PERIOD, Deployment, figure_of
+from fairbox.doctor.findings import Finding, Reporter, check
 from fairbox.doctor.functions import STREAMS
 from fairbox.observability.metrics import (
     ARCHIVE_BYPASSED,
@@ -20,8 +20,6 @@ from fairbox.settings import ARCHIVE_STREAM
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from fairbox.doctor.examined_deployment import Deployment
-    from fairbox.doctor.findings import Finding
 
 BEHIND_MS: Final = 60_000
 """Age of a stream's oldest unread record from which its reader is behind."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fairbox import settings as names
 from fairbox.doctor.aws import Missing
-from fairbox.doctor.findings import Reporter, check, each
+from fairbox.doctor.findings import Finding, Reporter, check, each
 from fairbox.errors import InvalidInput
 from fairbox.model.regions import region_of
 from fairbox.settings import WEBHOOK_SECRETS
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from fairbox.doctor.examined_deployment import Deployment
-    from fairbox.doctor.findings import Finding
 
 DELETING_MS: Final = 3_600_000
 DESTINATIONS: Final = 50

@@ -7,19 +7,17 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from fairbox.doctor.aws import Missing, NotAnswered
+from fairbox.doctor.aws import Aws, Missing, NotAnswered
 from fairbox.model.clock import milliseconds
 from fairbox.model.deployment import DEFAULT_NAME, stacks_of
-from fairbox.settings import BATCHES_TABLE, DELIVERIES_TABLE, FEEDS_TABLE, OUTBOX_TABLE
+from fairbox.settings import BATCHES_TABLE, DELIVERIES_TABLE, FEEDS_TABLE, OUTBOX_TABLE, Settings
 from fairbox.tables.feed_rows import FeedRows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from fairbox.client.outbox import Outbox
-    from fairbox.doctor.aws import Aws
     from fairbox.model.topic_states import TopicState
-    from fairbox.settings import Settings
     from fairbox.tables.shard_rows import ShardRow
 
 DELIVERY: Final = "Delivery"

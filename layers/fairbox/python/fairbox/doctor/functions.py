@@ -6,15 +6,13 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.doctor.aws import Missing
-from fairbox.doctor.examined_deployment import DELIVERY, RULE
-from fairbox.doctor.findings import Reporter, check, each
+from fairbox.doctor.examined_deployment import DELIVERY, RULE, Deployment, Function, Resource
+from fairbox.doctor.findings import Finding, Reporter, check, each
 from fairbox.model.versions import VERSION_OUTPUT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from fairbox.doctor.examined_deployment import Deployment, Function, Resource
-    from fairbox.doctor.findings import Finding
 
 RUNTIME: Final = "python3.13"
 STREAMS: Final[Mapping[str, str]] = {

@@ -7,15 +7,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from fairbox.doctor.aws import Missing, NotAnswered
-from fairbox.doctor.examined_deployment import QUEUE
-from fairbox.doctor.findings import check, each
+from fairbox.doctor.examined_deployment import QUEUE, Deployment
+from fairbox.doctor.findings import Finding, Reporter, check, each
 from fairbox.settings import ACK_QUEUE_URL, DOORBELL_QUEUE_URL, LATER_QUEUE_URL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from fairbox.doctor.examined_deployment import Deployment
-    from fairbox.doctor.findings import Finding, Reporter
 
 _SETTINGS: Final = (DOORBELL_QUEUE_URL, LATER_QUEUE_URL, ACK_QUEUE_URL)
 _ARN: Final = "QueueArn"

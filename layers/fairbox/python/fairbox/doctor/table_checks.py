@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.doctor.aws import Missing
-from fairbox.doctor.findings import check, each
+from fairbox.doctor.findings import Finding, Reporter, check, each
 from fairbox.tables import batch_records as batch_names
 from fairbox.tables.definitions import batches_definition, feeds_definition, table_definitions
 from fairbox.tables.keys import EXPIRES_AT
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from fairbox.doctor.examined_deployment import Deployment
-    from fairbox.doctor.findings import Finding, Reporter
 
 EXPIRY: Final[Mapping[str, str | None]] = {
     "outbox": None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from fairbox.doctor.findings import Reporter, check, each
+from fairbox.doctor.findings import Finding, Reporter, check, each
 from fairbox.tables.deferred_keys import read_deferred
 from fairbox.tables.keys import PK, parse_lane_pk, shard_key
 
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from fairbox.doctor.examined_deployment import Deployment
-    from fairbox.doctor.findings import Finding
     from fairbox.tables.shard_rows import ShardRow
 
 OVERDUE_MS: Final = 300_000

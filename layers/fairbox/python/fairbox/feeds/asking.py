@@ -9,18 +9,15 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from fairbox.errors import InvalidInput, UnknownFeed
 from fairbox.feeds.feed_messages import BUNDLE_BYTES, sent_bytes
-from fairbox.model.feed_types import MAX_NUMBER, MAX_TOPICS, is_number, split_topic
-from fairbox.tables.feed_connections import FeedLeases, lease_sk
+from fairbox.model.feed_types import MAX_NUMBER, MAX_TOPICS, Feed, Kind, is_number, split_topic
+from fairbox.tables.feed_connections import Connection, FeedConnections, FeedLeases, lease_sk
 from fairbox.tables.feed_rows import FeedRows
-from fairbox.tables.feed_topics import FeedTopics
+from fairbox.tables.feed_topics import Bundle, FeedTopics, TopicState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from fairbox.model.feed_types import Feed, Kind
     from fairbox.tables.calls import Calls
-    from fairbox.tables.feed_connections import Connection, FeedConnections
-    from fairbox.tables.feed_topics import Bundle, TopicState
 
 ANSWER_BYTES: Final = 32 * 1024
 """Bytes that API Gateway meters as one; a larger message is answered alone."""

@@ -13,13 +13,12 @@ from fairbox.errors import BodyTooLarge, FeedFull, InvalidInput, Throttled
 from fairbox.model.chunks import chunks
 from fairbox.model.clock import milliseconds
 from fairbox.model.event_attributes import is_json, is_media_type
-from fairbox.model.feed_types import BUNDLE_MESSAGES, MAX_BODY
+from fairbox.model.feed_types import BUNDLE_MESSAGES, MAX_BODY, Feed
 from fairbox.model.messages import MAX_KEY_BYTES, check_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from fairbox.model.feed_types import Feed
     from fairbox.tables.feed_topics import Bundle, FeedTopics, TopicState
 
 BUNDLE_BYTES: Final = 24 * 1024

@@ -8,18 +8,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.errors import FairboxError, InvalidInput
-from fairbox.feeds.asking import ConnectionGone, Refusal, answer
-from fairbox.feeds.tokens import check_token
+from fairbox.feeds.asking import Asking, ConnectionGone, Refusal, answer
+from fairbox.feeds.tokens import TokenKeys, check_token
 from fairbox.model.feed_types import MAX_TOPICS, is_number, split_topic
-from fairbox.tables.feed_connections import Connection
+from fairbox.tables.feed_connections import Connection, FeedConnections, FeedPolls
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from fairbox.feeds.asking import Asking
-    from fairbox.feeds.tokens import TokenKeys
     from fairbox.model.clock import Clock
-    from fairbox.tables.feed_connections import FeedConnections, FeedPolls
 
 MAX_WAIT: Final = 20
 """Seconds for which a poll is held."""

@@ -8,12 +8,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from fairbox.dispatch.fair import Pending, Work
-from fairbox.dispatch.parallel import in_threads
+from fairbox.dispatch.parallel import Run, in_threads
 from fairbox.dispatch.ports import Limits
 from fairbox.errors import Unavailable
 from fairbox.feeds.asking import ANSWER_BYTES, Entry, frame
 from fairbox.feeds.feed_messages import BUNDLE_BYTES, sent_bytes
-from fairbox.model.clock import NO_TIME
+from fairbox.model.clock import NO_TIME, Clock
 from fairbox.model.feed_types import BUNDLE_MESSAGES
 
 if TYPE_CHECKING:
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from fairbox.aws.feed_sockets import FeedSockets, Posted
-    from fairbox.dispatch.parallel import Run
-    from fairbox.model.clock import Clock
     from fairbox.tables.feed_topics import Bundle
 
 _WEIGHT: Final = 1e6

@@ -10,19 +10,15 @@ from itertools import chain
 from math import inf
 from typing import TYPE_CHECKING, Final
 
-from fairbox.dispatch.parallel import in_threads
+from fairbox.dispatch.parallel import Run, in_threads
 from fairbox.errors import Unavailable, UnknownFeed
-from fairbox.feeds.frames import frames_of, slices_of
-from fairbox.feeds.ringing import decode
-from fairbox.model.feed_types import split_topic
+from fairbox.feeds.frames import Posting, Slice, frames_of, slices_of
+from fairbox.feeds.ringing import Doorbell, News, Ringing, decode
+from fairbox.model.feed_types import Feed, split_topic
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from fairbox.dispatch.parallel import Run
-    from fairbox.feeds.frames import Posting, Slice
-    from fairbox.feeds.ringing import Doorbell, News, Ringing
-    from fairbox.model.feed_types import Feed
     from fairbox.tables.feed_connections import FeedConnections
     from fairbox.tables.feed_rows import FeedRows
     from fairbox.tables.feed_topics import Bundle, FeedTopics

@@ -11,19 +11,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.aws.sqs_queues import send_all
-from fairbox.dispatch.parallel import in_threads
+from fairbox.dispatch.parallel import Run, in_threads
 from fairbox.errors import FairboxError
 from fairbox.model.chunks import chunks
-from fairbox.tables.feed_topics import MESSAGES, of_item, topic_of, topic_pk
+from fairbox.tables.feed_topics import MESSAGES, Bundle, of_item, topic_of, topic_pk
 from fairbox.tables.keys import HEAD, key
 from fairbox.tables.stream_records import image_item
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from fairbox.dispatch.parallel import Run
     from fairbox.tables.feed_connections import FeedLeases
-    from fairbox.tables.feed_topics import Bundle
 
 DOORBELL_BYTES: Final = 64 * 1024
 """Bytes of a doorbell, as SQS meters one request; a larger bundle has a doorbell of its own."""

@@ -10,7 +10,7 @@ from fairbox.cloudevents import CloudEvent
 from fairbox.consumer.handler_outcomes import check_handler, not_understood
 from fairbox.errors import InvalidInput, TransactionCancelled
 from fairbox.inbox.lambda_events import SIGNATURE, Event, read_events, ref_of
-from fairbox.model.clock import SystemClock
+from fairbox.model.clock import Clock, SystemClock
 from fairbox.model.ids import parse_id
 from fairbox.model.messages import check_text
 from fairbox.model.webhook_signatures import parse_secret
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
     from fairbox.consumer.coroutines import HandlerLoop
-    from fairbox.model.clock import Clock
 
 DAY: Final = 86_400
 MIN_RETENTION: Final = 15 * DAY

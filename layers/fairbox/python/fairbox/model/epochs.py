@@ -13,12 +13,11 @@ from math import gcd
 from typing import TYPE_CHECKING, Final, Literal
 
 from fairbox.model.ids import time_of
-from fairbox.model.messages import MessageRef
+from fairbox.model.messages import Message, MessageRef
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fairbox.model.messages import Message
 
 ANNOUNCE_MS: Final = 60_000
 """The time by which a width is announced ahead: two lifetimes of a producer's copy."""

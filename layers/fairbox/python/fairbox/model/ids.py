@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from fairbox.errors import InvalidInput
-from fairbox.model.clock import SystemClock
+from fairbox.model.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from fairbox.model.clock import Clock
 
 MAX_AHEAD_SECONDS: Final = 300
 """Seconds by which the time of a message's id may be ahead of the clock."""

@@ -6,13 +6,10 @@ import base64
 import binascii
 import hashlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 from fairbox.errors import InvalidInput
-from fairbox.model.messages import MessageRef
-
-if TYPE_CHECKING:
-    from fairbox.model.messages import Message
+from fairbox.model.messages import Message, MessageRef
 
 ClaimPlace = Literal["ready", "later", "held", "dead"]
 TOKEN_BYTES: Final = 12

@@ -6,14 +6,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from fairbox.model.epochs import Epoch, epoch_at, ref_of
-from fairbox.model.topics import EXPIRY_MARGIN_MS, GROUPS
+from fairbox.model.topics import EXPIRY_MARGIN_MS, GROUPS, Subscription, Topic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from random import Random
 
     from fairbox.model.messages import Message, MessageRef
-    from fairbox.model.topics import Subscription, Topic
 
 CircuitState = Literal["closed", "open", "half-open"]
 Admission = Literal["all", "one", "none"]

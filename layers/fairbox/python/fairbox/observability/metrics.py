@@ -11,15 +11,13 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from fairbox.model.clock import SystemClock, milliseconds
-from fairbox.settings import METRICS_NAMESPACE, STACK, Settings
+from fairbox.model.clock import Clock, SystemClock, milliseconds
+from fairbox.settings import METRICS_NAMESPACE, STACK, MetricsLevel, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from fairbox.model.clock import Clock
     from fairbox.model.topics import Partition
-    from fairbox.settings import MetricsLevel
 
 NAMESPACE: Final = "Fairbox"
 SERVICE: Final = "fairbox"

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Final
 
 from fairbox.dispatch.burials import bury_marked
 from fairbox.errors import StaleReceipt, Unavailable
-from fairbox.model.clock import milliseconds
+from fairbox.model.clock import Clock, milliseconds
 from fairbox.model.swap import swap
 from fairbox.model.topics import RetryPolicy
 from fairbox.queue.claims import dying, failed
-from fairbox.tables.key_claims import KeyClaim
+from fairbox.tables.key_claims import KeyClaim, KeyClaims
 from fairbox.tables.keys import message_key
 from fairbox.tables.segments import segments_of_refs
 from fairbox.tables.stored_messages import Claim, StoredMessage
@@ -21,11 +21,9 @@ from fairbox.tables.stored_messages import Claim, StoredMessage
 if TYPE_CHECKING:
     from random import Random
 
-    from fairbox.model.clock import Clock
     from fairbox.model.messages import MessageRef, Shard
     from fairbox.model.receipts import Receipt
     from fairbox.queue.known_rows import HintCache, KnownRows
-    from fairbox.tables.key_claims import KeyClaims
     from fairbox.tables.tables import Tables
 
 Change = Callable[[KeyClaim, Sequence[int]], tuple[KeyClaim, Sequence[int]]]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from fairbox.model.clock import milliseconds
+from fairbox.model.clock import Clock, milliseconds
 from fairbox.model.receipts import TOKEN_BYTES
 from fairbox.model.topics import PULL
 from fairbox.queue.models import Taken
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from random import Random
 
-    from fairbox.model.clock import Clock
     from fairbox.model.messages import MessageRef, OpenLane
     from fairbox.tables.hints import HintMove
     from fairbox.tables.tables import Tables

@@ -9,15 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from fairbox.model.clock import milliseconds
-from fairbox.tables.hints import group_of
+from fairbox.model.clock import Clock, milliseconds
+from fairbox.tables.hints import Hint, group_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from fairbox.model.clock import Clock
     from fairbox.model.messages import Shard
-    from fairbox.tables.hints import Hint
     from fairbox.tables.key_claims import KeyClaims
 
 COPY_MS: Final = 1_000

@@ -13,26 +13,22 @@ from typing import TYPE_CHECKING, Final
 
 from fairbox.dispatch.burials import bury_marked
 from fairbox.dispatch.ordered.barriers import ResizeBarrier
-from fairbox.model.clock import milliseconds
+from fairbox.model.clock import Clock, milliseconds
 from fairbox.queue.claims import dying, new_token
 from fairbox.queue.known_rows import KnownRows
 from fairbox.queue.models import Taken
 from fairbox.queue.ordered_plan import Ask, Plan
-from fairbox.queue.ordered_reader import ShardReader, Spent
-from fairbox.queue.rotation import ShardRotation
+from fairbox.queue.ordered_reader import ShardRead, ShardReader, Spent, Wanted, Window
+from fairbox.queue.rotation import Place, ShardRotation
 from fairbox.queue.waiting_keys import WaitingKeys
-from fairbox.tables.stored_messages import Claim
+from fairbox.tables.stored_messages import Claim, StoredMessage
 
 if TYPE_CHECKING:
     from random import Random
 
-    from fairbox.model.clock import Clock
     from fairbox.model.messages import Shard
     from fairbox.model.topic_states import TopicState
-    from fairbox.queue.ordered_reader import ShardRead, Wanted, Window
-    from fairbox.queue.rotation import Place
     from fairbox.tables.key_claims import KeyClaim, KeyClaims
-    from fairbox.tables.stored_messages import StoredMessage
     from fairbox.tables.tables import Tables
 
 logger = logging.getLogger("fairbox.queue")

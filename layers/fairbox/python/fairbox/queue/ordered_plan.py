@@ -6,18 +6,15 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from fairbox.dispatch.ordered.barriers import NOTHING
+from fairbox.dispatch.ordered.barriers import NOTHING, Waits
 from fairbox.model.ids import behind, time_of
-from fairbox.queue.ordered_reader import YOUNG_MS
+from fairbox.queue.ordered_reader import YOUNG_MS, ShardRead, Window
 from fairbox.tables.key_claims import MAX_ENTRIES, MAX_IDS, KeyClaim, KeyClaims, token_of
-from fairbox.tables.stored_messages import key_digest
+from fairbox.tables.stored_messages import StoredMessage, key_digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from fairbox.dispatch.ordered.barriers import Waits
-    from fairbox.queue.ordered_reader import ShardRead, Window
-    from fairbox.tables.stored_messages import StoredMessage
 
 _MOVE_OVER: Final = 4  # messages behind held ones that are worth a write to pass
 

@@ -7,22 +7,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from fairbox.dispatch.burials import readable
-from fairbox.model.clock import milliseconds
+from fairbox.model.clock import Clock, milliseconds
 from fairbox.model.ids import before, time_of
-from fairbox.model.messages import MessageRef
-from fairbox.tables.key_claims import KeyClaims
+from fairbox.model.messages import MessageRef, Shard
+from fairbox.tables.key_claims import KeyClaim, KeyClaims
 from fairbox.tables.keys import HEAD
-from fairbox.tables.stored_messages import key_digest
+from fairbox.tables.stored_messages import StoredMessage, key_digest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from fairbox.model.clock import Clock
-    from fairbox.model.messages import Shard
     from fairbox.queue.known_rows import KnownRows
     from fairbox.queue.waiting_keys import WaitingKeys
-    from fairbox.tables.key_claims import KeyClaim
-    from fairbox.tables.stored_messages import StoredMessage
     from fairbox.tables.tables import Tables
 
 LEFT_MS: Final = 2_000  # an acknowledged message that is older was left by a crash

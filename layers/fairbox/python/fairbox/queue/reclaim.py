@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from fairbox.errors import FAILED
-from fairbox.model.clock import milliseconds
+from fairbox.model.clock import Clock, milliseconds
 from fairbox.queue.rotation import Reading
-from fairbox.queue.unordered_reader import MOVE_OVER, Window
-from fairbox.tables.hints import MAX_CHECK_AHEAD_MS, RECEIVES_CHECK_MS, HintMove
+from fairbox.queue.unordered_reader import MOVE_OVER, Ask, LaneReader, Room, Window
+from fairbox.tables.hints import MAX_CHECK_AHEAD_MS, RECEIVES_CHECK_MS, Hint, HintMove
 from fairbox.tables.keys import due_sk, message_sk
 from fairbox.tables.segments import ClaimEnd, Segment, joined, segment_of, segments_of
 
@@ -23,12 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from random import Random
 
-    from fairbox.model.clock import Clock
     from fairbox.model.messages import MessageRef, OpenLane, Shard
     from fairbox.queue.claims import Claimer
     from fairbox.queue.models import Taken
-    from fairbox.queue.unordered_reader import Ask, LaneReader, Room
-    from fairbox.tables.hints import Hint
     from fairbox.tables.stored_messages import StoredMessage
     from fairbox.tables.tables import Tables
 

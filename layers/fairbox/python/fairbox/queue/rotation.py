@@ -6,14 +6,13 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from fairbox.model.clock import out_of_time
+from fairbox.model.clock import Clock, out_of_time
 from fairbox.tables.hints import group_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
-    from fairbox.model.clock import Clock
     from fairbox.model.topic_states import TopicState
 
 Place = tuple[int, int]  # epoch and shard

@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from fairbox.errors import FAILED
-from fairbox.model.clock import milliseconds
+from fairbox.model.clock import Clock, milliseconds
 from fairbox.model.ids import bound_of, time_of
 from fairbox.queue.claims import LOST, Claimed, Claimer
 from fairbox.queue.reclaim import Reclaim
-from fairbox.queue.rotation import Reading, ShardRotation
+from fairbox.queue.rotation import Reading, Round, ShardRotation
 from fairbox.queue.unordered_reader import YOUNG_MS, Ask, LaneReader, Room, Window, passed
 from fairbox.tables.hints import Hint, HintMove, group_of
 from fairbox.tables.segments import segment_of
@@ -25,12 +25,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from random import Random
 
-    from fairbox.model.clock import Clock
     from fairbox.model.messages import Shard
     from fairbox.model.topic_states import TopicState
     from fairbox.queue.known_rows import HintCache
     from fairbox.queue.models import Taken
-    from fairbox.queue.rotation import Round
     from fairbox.tables.stored_messages import StoredMessage
     from fairbox.tables.tables import Tables
 

@@ -7,19 +7,16 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from fairbox.dispatch.burials import bury_marked, readable
-from fairbox.model.clock import milliseconds
+from fairbox.model.clock import Clock, milliseconds
 from fairbox.model.ids import time_of
 from fairbox.queue.claims import dying
-from fairbox.tables.hints import RECEIVES_CHECK_MS
-from fairbox.tables.segments import ClaimEnd, segments_of
+from fairbox.tables.hints import RECEIVES_CHECK_MS, Hint
+from fairbox.tables.segments import ClaimEnd, Segment, segments_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from fairbox.model.clock import Clock
     from fairbox.model.messages import MessageRef, OpenLane, Shard
-    from fairbox.tables.hints import Hint
-    from fairbox.tables.segments import Segment
     from fairbox.tables.stored_messages import StoredMessage
     from fairbox.tables.tables import Tables
 

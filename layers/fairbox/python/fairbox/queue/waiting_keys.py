@@ -9,16 +9,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from fairbox.model.clock import milliseconds
-from fairbox.tables.key_claims import MAX_ENTRIES, KeysAside
+from fairbox.model.clock import Clock, milliseconds
+from fairbox.tables.key_claims import MAX_ENTRIES, KeyClaim, KeyClaims, KeysAside
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from random import Random
 
-    from fairbox.model.clock import Clock
     from fairbox.model.messages import Shard
-    from fairbox.tables.key_claims import KeyClaim, KeyClaims
     from fairbox.tables.tables import Tables
 
 _IN_ROW: Final = 16  # keys that wait in the row at most

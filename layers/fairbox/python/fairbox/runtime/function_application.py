@@ -15,7 +15,7 @@ from fairbox.destinations import DestinationFactory, make_clients
 from fairbox.destinations.secrets import WebhookKeys
 from fairbox.dispatch.dispatcher import Dispatcher
 from fairbox.model.topics import GROUPS
-from fairbox.observability.delivery_metrics import log_circuits, write_metrics
+from fairbox.observability.delivery_metrics import DeliveryMetrics, log_circuits, write_metrics
 from fairbox.observability.metrics import Metrics, MetricsDetail, emit_shares
 from fairbox.runtime.function_process import ProcessParts
 from fairbox.sdk.clients import make_client
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from fairbox.destinations.bounded_clients import Clients
     from fairbox.dispatch.ports import Outcome
     from fairbox.model.messages import Message
-    from fairbox.observability.delivery_metrics import DeliveryMetrics
 
 T = TypeVar("T")
 logger = logging.getLogger("fairbox")

@@ -7,14 +7,12 @@ import random
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
-from fairbox.model.clock import SystemClock, calls_until
+from fairbox.model.clock import Clock, SystemClock, calls_until
 from fairbox.sdk.clients import make_client
 from fairbox.settings import RUNTIME_API, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from fairbox.model.clock import Clock
 
     Handler = Callable[[dict[str, Any], Any], dict[str, Any]]
 

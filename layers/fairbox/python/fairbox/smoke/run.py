@@ -14,7 +14,7 @@ from fairbox.errors import (
     Unavailable,
     UnknownSubscription,
 )
-from fairbox.model.messages import Message
+from fairbox.model.messages import Message, MessageRef
 from fairbox.model.topics import RetryPolicy, Subscription, Topic
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from fairbox.client.outbox import Outbox
     from fairbox.client.queue import Queue
     from fairbox.model.clock import Clock
-    from fairbox.model.messages import MessageRef
     from fairbox.smoke.resources import SmokeResources
 
 Status = Literal["ok", "failed", "not tried"]

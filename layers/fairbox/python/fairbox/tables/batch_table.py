@@ -26,7 +26,7 @@ from fairbox.tables.batch_values import (
     StillWriting,
 )
 from fairbox.tables.calls import ConditionFailed, Rows
-from fairbox.tables.keys import PK, SK
+from fairbox.tables.keys import PK, SK, Key
 from fairbox.tables.stored_messages import number
 from fairbox.tables.write_expressions import condition
 
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     from fairbox.model.ids import ItemId
     from fairbox.tables.batch_values import Change, Record
-    from fairbox.tables.keys import Key
 
 _PAGE: Final = 100
 _FEW_PAGES: Final = 8

@@ -20,7 +20,7 @@ from fairbox.errors import (
     Unavailable,
     UnknownTable,
 )
-from fairbox.model.clock import NO_TIME, out_of_time, seconds_left
+from fairbox.model.clock import NO_TIME, Clock, out_of_time, seconds_left
 from fairbox.sdk.clients import low_level
 from fairbox.sdk.service_errors import answer_is_passing, code_of, service_error
 from fairbox.tables.keys import PK, SK
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from random import Random
 
-    from fairbox.model.clock import Clock
 
 TRIES: Final = 8
 BUDGET_SECONDS: Final = 20.0  # after which no further try begins: callers have limits of their own

@@ -12,18 +12,16 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 
 from fairbox.errors import TransactionCancelled
 from fairbox.model.topic_states import NEW, CircuitState, SubscriptionStatus
-from fairbox.tables.calls import ConditionFailed, Rows
+from fairbox.tables.calls import Calls, ConditionFailed, Rows
 from fairbox.tables.keys import SK, subscription_key
 from fairbox.tables.stored_messages import number
-from fairbox.tables.topic_cache import ANNOUNCED
+from fairbox.tables.topic_cache import ANNOUNCED, ChangesRow
 from fairbox.tables.unreadable_items import NOT_OURS, reading
 from fairbox.tables.write_expressions import WriteExpressions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from fairbox.tables.calls import Calls
-    from fairbox.tables.topic_cache import ChangesRow
 
 DESTINATION: Final = "ds"  # S, of a subscription row
 STANDING: Final = "st"  # M of a subscription row: its circuit, its pause

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 from fairbox.errors import NewerVersion, Unreadable
 from fairbox.model.clock import milliseconds
 from fairbox.tables import message_states
-from fairbox.tables.calls import ConditionFailed, key_condition
-from fairbox.tables.keys import PK, SK, key, key_text, lane_pk, message_key, parse_lane_pk
+from fairbox.tables.calls import Calls, ConditionFailed, key_condition
+from fairbox.tables.keys import PK, SK, Item, key, key_text, lane_pk, message_key, parse_lane_pk
 from fairbox.tables.message_states import Claims
 from fairbox.tables.stored_messages import (
     DIED_AT,
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from fairbox.model.messages import Message, MessageRef
-    from fairbox.tables.calls import Calls
-    from fairbox.tables.keys import Item
     from fairbox.tables.stored_messages import StoredMessage
 
 _MAX_RAW: Final = 300_000

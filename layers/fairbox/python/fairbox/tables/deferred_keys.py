@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from fairbox.model.versions import check_number
 from fairbox.tables.calls import Rows
 from fairbox.tables.keys import check_version, key_text, shard_key
-from fairbox.tables.shard_rows import ROW_VERSION, read_shard, versioned_update
+from fairbox.tables.shard_rows import ROW_VERSION, ShardRow, read_shard, versioned_update
 from fairbox.tables.stored_messages import KEY_BYTES, number
 from fairbox.tables.unreadable_items import reading
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from fairbox.model.messages import Shard
-    from fairbox.tables.shard_rows import ShardRow
 
 HOLDS: Final = "ho"  # B, what visits hold back, and where they begin, packed (pushed topics)
 

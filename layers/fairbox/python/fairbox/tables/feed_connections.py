@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.errors import Throttled, Unreadable
-from fairbox.tables.calls import ConditionFailed, Rows
+from fairbox.tables.calls import Calls, ConditionFailed, Rows
 from fairbox.tables.feed_topics import topic_pk
 from fairbox.tables.keys import EXPIRES_AT, PK, SK, Item, Key, check_version, key
 from fairbox.tables.stored_messages import number
@@ -24,7 +24,6 @@ from fairbox.tables.unreadable_items import reading
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from fairbox.tables.calls import Calls
 
 # connection of a client of feeds (table Feeds)
 USER: Final = "u"  # S, as its token names it

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.errors import InvalidInput, UnknownFeed
 from fairbox.model.feed_types import NUMBERS, Feed
-from fairbox.tables.calls import ConditionFailed, Rows
+from fairbox.tables.calls import Calls, ConditionFailed, Rows
 from fairbox.tables.keys import CONFIG, PK, SK, Item, check_version, key
 from fairbox.tables.stored_messages import number
 from fairbox.tables.unreadable_items import reading
@@ -14,7 +14,6 @@ from fairbox.tables.unreadable_items import reading
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from fairbox.tables.calls import Calls
 
 # feed, with the numbers of its kind under their own names (table Feeds)
 KIND: Final = "kind"  # S, `snapshot`, `ring` or `private`

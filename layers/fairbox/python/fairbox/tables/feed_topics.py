@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.model.bodies import COMPRESS_OVER, compress
 from fairbox.model.feed_types import BUNDLE_MESSAGES
-from fairbox.tables.calls import ConditionFailed, key_condition
+from fairbox.tables.calls import Calls, ConditionFailed, key_condition
 from fairbox.tables.keys import EXPIRES_AT, HEAD, PK, SK, Item, check_version, key
 from fairbox.tables.stored_messages import number
 from fairbox.tables.unreadable_items import reading
@@ -22,7 +22,6 @@ from fairbox.tables.write_expressions import condition
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from fairbox.tables.calls import Calls
 
 # bundle of messages: head, log (table Feeds)
 FIRST: Final = "f"  # N, number of its first message

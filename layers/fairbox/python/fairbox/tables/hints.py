@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 from fairbox.model.clock import milliseconds
 from fairbox.model.ids import before
 from fairbox.model.swap import swap
-from fairbox.tables.calls import ConditionFailed, Rows
-from fairbox.tables.keys import due_sk, hint_key, message_sk, walk_key
+from fairbox.tables.calls import Calls, ConditionFailed, Rows
+from fairbox.tables.keys import Key, due_sk, hint_key, message_sk, walk_key
 from fairbox.tables.partiql import Statement, same, statement
 from fairbox.tables.stored_messages import number
 from fairbox.tables.write_expressions import WriteExpressions
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from fairbox.model.messages import MessageRef, Shard
-    from fairbox.tables.calls import Calls
-    from fairbox.tables.keys import Key
     from fairbox.tables.segments import Segment, SegmentRows
 
 # of a row for sixteen shards: for each of them, the name with its place behind

@@ -19,7 +19,7 @@ from fairbox.model.receipts import TOKEN_BYTES
 from fairbox.model.versions import check_number
 from fairbox.tables.calls import Rows
 from fairbox.tables.keys import check_version, key_text, shard_key
-from fairbox.tables.shard_rows import ROW_VERSION, SETTLED, read_shard, versioned_update
+from fairbox.tables.shard_rows import ROW_VERSION, SETTLED, ShardRow, read_shard, versioned_update
 from fairbox.tables.stored_messages import KEY_BYTES, number
 from fairbox.tables.unreadable_items import reading
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
     from fairbox.model.messages import MessageRef, Shard
-    from fairbox.tables.shard_rows import ShardRow
 
 HELD: Final = "hd"  # B, the messages that consumers hold, packed (pulled topics)
 HELD_AFTER: Final = "fr"  # B, the UUID behind which messages lie that are not held

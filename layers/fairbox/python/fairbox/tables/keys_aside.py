@@ -11,7 +11,7 @@ import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from fairbox.tables.calls import Rows, key_condition
+from fairbox.tables.calls import Calls, Rows, key_condition
 from fairbox.tables.key_claims import HELD, pack_entries, unpack_entries
 from fairbox.tables.keys import EXPIRES_AT, SK, aside_due_sk, aside_pk, aside_sk, check_version, key
 from fairbox.tables.stored_messages import number
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from fairbox.model.messages import Shard
-    from fairbox.tables.calls import Calls
     from fairbox.tables.key_claims import KeyClaim, KeyClaims, KeyClaimTable
     from fairbox.tables.keys import Item
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 from fairbox.errors import ItemTooLarge, NewerVersion, TransactionCancelled, Unavailable, Unreadable
 from fairbox.model.ids import before
 from fairbox.tables import message_states
-from fairbox.tables.calls import ConditionFailed, key_condition
-from fairbox.tables.deferred_keys import read_deferred
-from fairbox.tables.key_claims import read_claims
-from fairbox.tables.keys import HEAD, PK, SK, due_sk, lane_pk, message_key
+from fairbox.tables.calls import Calls, ConditionFailed, key_condition
+from fairbox.tables.deferred_keys import DeferredKeys, read_deferred
+from fairbox.tables.key_claims import KeyClaims, read_claims
+from fairbox.tables.keys import HEAD, PK, SK, Item, due_sk, lane_pk, message_key
 from fairbox.tables.partiql import execute, statement
-from fairbox.tables.shard_rows import read_shard
+from fairbox.tables.shard_rows import ShardRow, read_shard
 from fairbox.tables.stored_messages import (
     CLAIM_UNTIL,
     GONE,
@@ -29,11 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from fairbox.model.messages import MessageRef, OpenLane
-    from fairbox.tables.calls import Calls
-    from fairbox.tables.deferred_keys import DeferredKeys
-    from fairbox.tables.key_claims import KeyClaims
-    from fairbox.tables.keys import Item
-    from fairbox.tables.shard_rows import ShardRow
     from fairbox.tables.stored_messages import Gone, Saved, StoredMessage
 
 _AFTER_HEAD: Final = HEAD + "~"  # above the shard row, below every id and due time

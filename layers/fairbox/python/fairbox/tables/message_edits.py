@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from fairbox.errors import TransactionCancelled
 from fairbox.model.ids import bound_of
 from fairbox.tables.calls import ConditionFailed
-from fairbox.tables.key_claims import KeysAside
-from fairbox.tables.keys import due_sk, message_key
+from fairbox.tables.key_claims import KeyClaims, KeysAside
+from fairbox.tables.keys import Item, due_sk, message_key
 from fairbox.tables.message_states import as_read, as_read_places
 from fairbox.tables.partiql import Statement, execute, raise_first, statement
 from fairbox.tables.stored_messages import (
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fairbox.model.messages import Message, MessageRef, OpenLane, Shard
-    from fairbox.tables.key_claims import KeyClaims
-    from fairbox.tables.keys import Item
     from fairbox.tables.lanes import ShardPage
     from fairbox.tables.stored_messages import Gone, StoredMessage
     from fairbox.tables.tables import Tables

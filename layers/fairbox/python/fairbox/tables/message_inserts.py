@@ -15,7 +15,7 @@ from fairbox.errors import (
 )
 from fairbox.model.ids import time_of
 from fairbox.model.messages import Message, MessageRef
-from fairbox.tables.keys import EXPIRES_AT, PK, cursor_key, dedup_key
+from fairbox.tables.keys import EXPIRES_AT, PK, Item, cursor_key, dedup_key
 from fairbox.tables.lanes import key_pair
 from fairbox.tables.partiql import PER_CALL, execute, insertion
 from fairbox.tables.stored_messages import message_item, number
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from fairbox.errors import FairboxError
-    from fairbox.tables.keys import Item
     from fairbox.tables.tables import Tables
 
 

@@ -12,11 +12,11 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from fairbox.errors import Unavailable, Unreadable
-from fairbox.model.messages import Message, MessageRef
+from fairbox.model.messages import Message, MessageRef, Shard
 from fairbox.model.swap import swap
-from fairbox.tables.calls import ConditionFailed
+from fairbox.tables.calls import Calls, ConditionFailed
 from fairbox.tables.keys import HEAD, PK, SK, Item, Key, key, key_of, lane_pk, message_sk
-from fairbox.tables.shard_rows import ShardRow
+from fairbox.tables.shard_rows import ShardRow, ShardRows
 from fairbox.tables.stored_messages import GONE, MOVED, STATE_DEAD, STATES, message_item
 from fairbox.tables.stream_records import sequence_order
 from fairbox.tables.unreadable_items import reading
@@ -25,9 +25,6 @@ from fairbox.tables.write_expressions import condition
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from fairbox.model.messages import Shard
-    from fairbox.tables.calls import Calls
-    from fairbox.tables.shard_rows import ShardRows
 
 # of the items of partition `recount`: one a shard; what they gather lies beside it
 RECOUNT_STATE: Final = "cu"  # S, how far a recount is, as JSON

@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Any, Final
 from fairbox.errors import InvalidInput
 from fairbox.model.ids import parse_id
 from fairbox.model.messages import Message
-from fairbox.tables.calls import Rows
+from fairbox.tables.calls import Calls, Rows
 from fairbox.tables.write_expressions import WriteExpressions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from fairbox.tables.calls import Calls
     from fairbox.tables.keys import Item
 
 Value = str | int | float | bool | None

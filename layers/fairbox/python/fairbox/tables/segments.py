@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 from fairbox.errors import Unreadable
 from fairbox.model.ids import before, time_of
 from fairbox.tables.calls import Rows, key_condition
-from fairbox.tables.keys import EXPIRES_AT, SK, due_sk, key, message_sk, segments_pk
-from fairbox.tables.partiql import execute, insertion, raise_first
+from fairbox.tables.keys import EXPIRES_AT, SK, Item, due_sk, key, message_sk, segments_pk
+from fairbox.tables.partiql import Statement, execute, insertion, raise_first
 from fairbox.tables.stored_messages import number
 from fairbox.tables.unreadable_items import reading
 
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from fairbox.model.messages import Lane, MessageRef, OpenLane, Shard
-    from fairbox.tables.keys import Item
-    from fairbox.tables.partiql import Statement
 
 TOGETHER_MS: Final = 1_000
 """Claims that end within this time are read again together, when the last of them ends."""

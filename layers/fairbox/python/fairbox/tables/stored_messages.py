@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_args
 from fairbox.errors import BodyTooLarge, FairboxError, NewerVersion, NotConfigured, Unreadable
 from fairbox.model import bodies
 from fairbox.model.ids import time_of
-from fairbox.model.messages import Message, MessageRef
+from fairbox.model.messages import Lane, Message, MessageRef
 from fairbox.settings import BODIES_BUCKET
 from fairbox.tables.keys import (
     EXPIRES_AT,
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from fairbox.model.bodies import BodyStore
-    from fairbox.model.messages import Lane
 
 # of a message (lanes `ready` and `later` of the outbox, lane `dead` of the deliveries table)
 VERSION: Final = "v"  # N, codec version that a reader must know; absent: 1

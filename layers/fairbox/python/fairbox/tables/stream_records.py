@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 from fairbox.errors import Unreadable
 from fairbox.tables import keys
 from fairbox.tables.keys import PK, SK, parse_lane_pk
-from fairbox.tables.stored_messages import read_message
+from fairbox.tables.stored_messages import StoredMessage, read_message
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from fairbox.tables.stored_messages import StoredMessage
 
 ChangeKind = Literal["INSERT", "MODIFY", "REMOVE"]
 _SEQUENCE_DIGITS: Final = 40

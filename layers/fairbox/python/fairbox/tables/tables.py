@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from fairbox.errors import Unreadable
-from fairbox.model.clock import SystemClock, milliseconds
+from fairbox.model.clock import Clock, SystemClock, milliseconds
 from fairbox.tables.calls import Calls
 from fairbox.tables.circuits import CircuitRows
 from fairbox.tables.dead_letters import DeadLane, read_dead
@@ -18,20 +18,18 @@ from fairbox.tables.lanes import Lanes
 from fairbox.tables.ledger import Ledger
 from fairbox.tables.message_states import Claims
 from fairbox.tables.shard_rows import ShardRows
-from fairbox.tables.stored_messages import read_message
+from fairbox.tables.stored_messages import StoredMessage, read_message
 from fairbox.tables.topic_cache import DispatcherTopics
 from fairbox.tables.topic_rows import TopicTable
 from fairbox.tables.walk_positions import WalkPositions
 
 if TYPE_CHECKING:
     from fairbox.model.bodies import BodyStore
-    from fairbox.model.clock import Clock
     from fairbox.model.messages import MessageRef
     from fairbox.tables.hints import HintRows
     from fairbox.tables.keys_aside import KeysAsideTable
     from fairbox.tables.recounts import RecountTable
     from fairbox.tables.segments import SegmentRows
-    from fairbox.tables.stored_messages import StoredMessage
 
 
 class Tables:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from fairbox.errors import TopicConflict, UnknownSubscription, UnknownTopic, Unreadable
 from fairbox.model.clock import milliseconds
 from fairbox.model.epochs import Epoch
-from fairbox.model.topic_states import TopicState
+from fairbox.model.topic_states import SubscriptionStatus, TopicState
 from fairbox.model.topics import (
     MAX_SUBSCRIPTIONS,
     Ordering,
@@ -18,7 +18,7 @@ from fairbox.model.topics import (
     Subscription,
     Topic,
 )
-from fairbox.tables.calls import Rows, key_condition
+from fairbox.tables.calls import Calls, Rows, key_condition
 from fairbox.tables.circuits import DESTINATION, STANDING, read_status, status_attributes
 from fairbox.tables.keys import (
     CONFIG,
@@ -40,8 +40,6 @@ from fairbox.tables.write_expressions import WriteExpressions, put_new
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from fairbox.model.topic_states import SubscriptionStatus
-    from fairbox.tables.calls import Calls
     from fairbox.tables.topic_cache import BusiestTopics
 
     _Subscribed = list[tuple[Subscription, SubscriptionStatus]]

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from fairbox.tables.keys import PK
-
-if TYPE_CHECKING:
-    from fairbox.tables.keys import Item
+from fairbox.tables.keys import PK, Item
 
 
 @dataclass(frozen=True, slots=True)

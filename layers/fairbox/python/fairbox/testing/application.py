@@ -23,16 +23,16 @@ from fairbox.dispatch.maintenance.expiry import Expiry
 from fairbox.dispatch.maintenance.minute_figures import TopicFigures, count_outstanding
 from fairbox.dispatch.maintenance.repair_scan import Repair, RepairReport
 from fairbox.dispatch.maintenance.shard_sweep import Sweep, SweepReport
-from fairbox.dispatch.ports import TAKEN, GivenUpBatch, Limits, Outcome
+from fairbox.dispatch.ports import TAKEN, GivenUpBatch, Limits, Outcome, SetAside
 from fairbox.dispatch.record_relay import Relay
 from fairbox.dispatch.stream.marking import Marking
 from fairbox.dispatch.visits import Visits
 from fairbox.model.ids import IdGenerator
-from fairbox.model.topics import GROUPS
+from fairbox.model.topics import GROUPS, Subscription
 from fairbox.tables import batch_records as batch_names
 from fairbox.tables.definitions import batches_definition, feeds_definition, table_definitions
 from fairbox.tables.keys import EXPIRES_AT
-from fairbox.tables.stored_messages import SIZE
+from fairbox.tables.stored_messages import SIZE, StoredMessage
 from fairbox.tables.tables import Tables
 from fairbox.testing.acks import MemoryAcks
 from fairbox.testing.doorbell_queues import DoorbellQueues
@@ -44,11 +44,8 @@ if TYPE_CHECKING:
 
     from fairbox.batches.cleanup import Cleaned
     from fairbox.destinations.feed import PublishMany
-    from fairbox.dispatch.ports import SetAside
     from fairbox.model.clock import Clock
     from fairbox.model.messages import Message
-    from fairbox.model.topics import Subscription
-    from fairbox.tables.stored_messages import StoredMessage
 
 OUTBOX = "outbox"
 DELIVERIES = "deliveries"

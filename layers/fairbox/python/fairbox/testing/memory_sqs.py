@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import ClientError
 
-from fairbox.testing.sqs_queue import MemoryQueue, Settings, size
+from fairbox.testing.sqs_queue import MemoryQueue, QueueMessage, Settings, size
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Mapping, Sequence
 
     from fairbox.model.clock import Clock
-    from fairbox.testing.sqs_queue import QueueMessage
 
 ACCOUNT: Final = "123456789012"
 REGION: Final = "us-east-1"

@@ -16,7 +16,7 @@ Names = tuple[tuple[str, str], ...]
 
 
 Below = dict[str | int, "Below | None"]
-"""What a projection keeps of a document, by part of a path; None: the whole."""
+"""The parts of a document that a projection keeps, by part of a path; None: the whole."""
 
 
 @dataclass(frozen=True, slots=True)

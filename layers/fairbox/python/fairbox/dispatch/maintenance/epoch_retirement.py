@@ -10,13 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from fairbox.model.clock import milliseconds
-from fairbox.model.epochs import closed, may_close, may_leave, without
+from fairbox.model.clock import Clock, milliseconds
+from fairbox.model.epochs import Epoch, closed, may_close, may_leave, without
 from fairbox.tables.epoch_rows import EpochTable
 
 if TYPE_CHECKING:
-    from fairbox.model.clock import Clock
-    from fairbox.model.epochs import Epoch
     from fairbox.model.topic_states import TopicState
     from fairbox.tables.tables import Tables
 

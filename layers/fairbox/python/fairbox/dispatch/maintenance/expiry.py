@@ -14,24 +14,21 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from fairbox.dispatch.parallel import one_by_one
+from fairbox.dispatch.parallel import Run, one_by_one
 from fairbox.errors import FairboxError
-from fairbox.model.clock import milliseconds
+from fairbox.model.clock import Clock, milliseconds
 from fairbox.model.ids import time_of
 from fairbox.model.topics import EXPIRY_MARGIN_MS
 from fairbox.tables.message_edits import EXPIRED, Expiries
-from fairbox.tables.stored_messages import key_digest
+from fairbox.tables.stored_messages import StoredMessage, key_digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from fairbox.dispatch.parallel import Run
-    from fairbox.model.clock import Clock
     from fairbox.model.messages import Shard
     from fairbox.tables.key_claims import KeyClaims
     from fairbox.tables.lanes import ShardPage
     from fairbox.tables.shard_rows import ShardRow
-    from fairbox.tables.stored_messages import StoredMessage
     from fairbox.tables.tables import Tables
 
 MESSAGES_A_SECOND: Final = 1000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
-from fairbox.model.clock import milliseconds
+from fairbox.model.clock import Clock, milliseconds
 from fairbox.model.ids import time_of
 from fairbox.tables.batch_values import NOTICE_TOPICS
 from fairbox.tables.topic_cache import MAX_BUSIEST, TROUBLED, BusiestTopics, ranked
@@ -13,7 +13,6 @@ from fairbox.tables.topic_cache import MAX_BUSIEST, TROUBLED, BusiestTopics, ran
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
-    from fairbox.model.clock import Clock
     from fairbox.model.topic_states import SubscriptionStatus, TopicState
     from fairbox.tables.shard_rows import ShardRow
     from fairbox.tables.tables import Tables

@@ -14,16 +14,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from fairbox.errors import FairboxError
-from fairbox.model.clock import milliseconds
+from fairbox.model.clock import Clock, milliseconds
 from fairbox.model.ids import time_of
-from fairbox.tables.recounts import PARTS, Recount, digest, fence_sk
+from fairbox.tables.recounts import PARTS, Part, Recount, digest, fence_sk
 from fairbox.tables.shard_rows import NEVER_MS, ShardRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fairbox.model.clock import Clock
-    from fairbox.tables.recounts import Part
     from fairbox.tables.tables import Tables
 
 logger = logging.getLogger("fairbox")

@@ -12,32 +12,26 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from fairbox.dispatch.burials import Burials, finish_marked
 from fairbox.dispatch.maintenance.epoch_retirement import Retiring
 from fairbox.dispatch.maintenance.recount import Recounts
-from fairbox.dispatch.ports import OVERDUE_MS, Doorbell
+from fairbox.dispatch.ports import OVERDUE_MS, Doorbell, Doorbells, GivenUpBatch
 from fairbox.dispatch.stream.lane_changes import LANES
-from fairbox.dispatch.stream.marking import MarkReport
+from fairbox.dispatch.stream.marking import Marking, MarkReport
 from fairbox.errors import FairboxError, NewerVersion, Unreadable
-from fairbox.model.clock import milliseconds
+from fairbox.model.clock import Clock, milliseconds
 from fairbox.model.epochs import belongs
 from fairbox.model.ids import sent_at
-from fairbox.model.topic_states import NEW
-from fairbox.tables.deferred_keys import EVERY_KEY, name_digest, read_deferred
+from fairbox.model.topic_states import NEW, SubscriptionStatus, TopicState
+from fairbox.tables.deferred_keys import EVERY_KEY, DeferredKeys, name_digest, read_deferred
 from fairbox.tables.keys import PK, message_sk, parse_lane_pk
 from fairbox.tables.message_edits import Edits
 from fairbox.tables.repair_cursor import Cursor, LanePart, RepairTable
 from fairbox.tables.shard_rows import NEVER_MS, ShardRow, is_shard_row, read_shard
-from fairbox.tables.stored_messages import key_digest, read_message
+from fairbox.tables.stored_messages import StoredMessage, key_digest, read_message
 from fairbox.tables.stream_records import read_record, table_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from fairbox.dispatch.ports import Doorbells, GivenUpBatch
-    from fairbox.dispatch.stream.marking import Marking
-    from fairbox.model.clock import Clock
     from fairbox.model.messages import MessageRef, OpenLane, Shard
-    from fairbox.model.topic_states import SubscriptionStatus, TopicState
-    from fairbox.tables.deferred_keys import DeferredKeys
-    from fairbox.tables.stored_messages import StoredMessage
     from fairbox.tables.tables import Tables
     from fairbox.tables.walk_positions import WalkPosition
 

@@ -13,20 +13,17 @@ from itertools import islice
 from math import ceil
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from fairbox.dispatch.parallel import one_by_one
-from fairbox.dispatch.ports import OVERDUE_MS, Doorbell
+from fairbox.dispatch.parallel import Run, one_by_one
+from fairbox.dispatch.ports import OVERDUE_MS, Doorbell, Doorbells
 from fairbox.dispatch.walks import AHEAD_MS, ONLY_LATER, next_delayed
 from fairbox.errors import NewerVersion
-from fairbox.model.clock import milliseconds
+from fairbox.model.clock import Clock, milliseconds
 from fairbox.model.ids import sent_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from fairbox.dispatch.maintenance.expiry import Expiry
-    from fairbox.dispatch.parallel import Run
-    from fairbox.dispatch.ports import Doorbells
-    from fairbox.model.clock import Clock
     from fairbox.model.messages import Shard
     from fairbox.tables.shard_rows import ShardRow
     from fairbox.tables.tables import Tables

@@ -14,22 +14,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from fairbox.model.clock import milliseconds
-from fairbox.model.epochs import SETTLED_MS, partition_name, sharing
-from fairbox.model.messages import MessageRef
-from fairbox.tables.deferred_keys import audience_of, name_digest
-from fairbox.tables.stored_messages import key_digest
+from fairbox.model.clock import Clock, milliseconds
+from fairbox.model.epochs import SETTLED_MS, Epoch, partition_name, sharing
+from fairbox.model.messages import MessageRef, Shard
+from fairbox.tables.deferred_keys import DeferredKey, audience_of, name_digest
+from fairbox.tables.stored_messages import StoredMessage, key_digest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fairbox.model.clock import Clock
-    from fairbox.model.epochs import Epoch
-    from fairbox.model.messages import Shard
     from fairbox.model.topic_states import TopicState
-    from fairbox.tables.deferred_keys import DeferredKey
     from fairbox.tables.lanes import ShardPage
-    from fairbox.tables.stored_messages import StoredMessage
     from fairbox.tables.tables import Tables
 
 _PAGE: Final = 100

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from fairbox.dispatch.ordered.barriers import NOTHING
+from fairbox.dispatch.ordered.barriers import NOTHING, Place, Waits
 from fairbox.tables.deferred_keys import (
     EVERY_KEY,
     MAX_BLOCKED,
@@ -15,16 +15,14 @@ from fairbox.tables.deferred_keys import (
     name_digest,
     ordered,
 )
-from fairbox.tables.stored_messages import key_digest
+from fairbox.tables.stored_messages import StoredMessage, key_digest
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
     from random import Random
 
     from fairbox.dispatch.delivery import DeliveryResult
-    from fairbox.dispatch.ordered.barriers import Place, Waits
     from fairbox.model.topic_states import TopicState
-    from fairbox.tables.stored_messages import StoredMessage
 
 CHECK_MS: Final = 600_000  # between checks whether a dead letter still blocks its key
 _SOON_MS: Final = 1_000

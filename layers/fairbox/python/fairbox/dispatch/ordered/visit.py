@@ -11,25 +11,21 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from fairbox.dispatch.burials import readable
-from fairbox.dispatch.delivery import How
-from fairbox.dispatch.ordered.barriers import NOTHING, BlockingLetters, ResizeBarrier
+from fairbox.dispatch.delivery import How, VisitReport
+from fairbox.dispatch.ordered.barriers import NOTHING, BlockingLetters, ResizeBarrier, Waits
 from fairbox.dispatch.ordered.key_order import CHECK_MS, KeyOrder
 from fairbox.errors import Unavailable
 from fairbox.model.clock import milliseconds
 from fairbox.model.ids import before, behind, time_of
-from fairbox.model.messages import MessageRef
-from fairbox.tables.deferred_keys import DeferredKeys
+from fairbox.model.messages import MessageRef, Shard
+from fairbox.tables.deferred_keys import DeferredKey, DeferredKeys
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fairbox.dispatch.delivery import VisitReport
     from fairbox.dispatch.dispatcher import Dispatcher
-    from fairbox.dispatch.ordered.barriers import Waits
     from fairbox.dispatch.ports import Doorbell
-    from fairbox.model.messages import Shard
     from fairbox.model.topic_states import TopicState
-    from fairbox.tables.deferred_keys import DeferredKey
     from fairbox.tables.lanes import ShardPage
     from fairbox.tables.shard_rows import ShardRow
     from fairbox.tables.stored_messages import StoredMessage

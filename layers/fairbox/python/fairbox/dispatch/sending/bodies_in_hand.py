@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from fairbox.errors import FairboxError
-from fairbox.model.messages import MAX_BODY_BYTES
-from fairbox.tables.stored_messages import fetch_body
+from fairbox.model.messages import MAX_BODY_BYTES, MessageRef
+from fairbox.tables.stored_messages import StoredMessage, fetch_body
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from fairbox.dispatch.ports import Limits
     from fairbox.model.bodies import BodyStore
     from fairbox.model.clock import Clock
-    from fairbox.model.messages import MessageRef
-    from fairbox.tables.stored_messages import StoredMessage
 
 BYTES_IN_HAND: Final = 32 * 1024 * 1024
 """Bytes of fetched bodies, and of the copies that calls make; one call may exceed it alone."""

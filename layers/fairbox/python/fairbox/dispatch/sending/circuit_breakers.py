@@ -11,23 +11,20 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from fairbox.dispatch.delivery import Admitted
+from fairbox.dispatch.delivery import Admitted, Job
 from fairbox.dispatch.sending.rate_limits import Rates
 from fairbox.errors import FairboxError
-from fairbox.model.clock import milliseconds
+from fairbox.model.clock import Clock, milliseconds
 from fairbox.model.topic_states import FAILURES_TO_OPEN, NEW, CircuitEvent
-from fairbox.model.topics import GROUPS
+from fairbox.model.topics import GROUPS, Subscription
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
     from random import Random
 
-    from fairbox.dispatch.delivery import Job
     from fairbox.dispatch.ports import Doorbell, Outcome
-    from fairbox.model.clock import Clock
     from fairbox.model.messages import MessageRef
     from fairbox.model.topic_states import Admission, SubscriptionStatus, TopicState
-    from fairbox.model.topics import Subscription
     from fairbox.tables.stored_messages import StoredMessage
     from fairbox.tables.tables import Tables
 

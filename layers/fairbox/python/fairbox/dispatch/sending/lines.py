@@ -6,17 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from fairbox.dispatch.fair import Cycles, Work
-from fairbox.dispatch.ports import Limits, Outcome
-from fairbox.model.topics import IN_FLIGHT
+from fairbox.dispatch.ports import Destination, Limits, Outcome, Outcomes
+from fairbox.model.topics import IN_FLIGHT, Subscription
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from random import Random
 
     from fairbox.dispatch.delivery import Job
-    from fairbox.dispatch.ports import Destination, Outcomes
     from fairbox.model.clock import Clock
-    from fairbox.model.topics import Subscription
     from fairbox.tables.stored_messages import StoredMessage
 
 NOTICES: Final = "fairbox."

@@ -16,11 +16,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
-from fairbox.model.clock import milliseconds
+from fairbox.model.clock import Clock, milliseconds
 
 if TYPE_CHECKING:
     from fairbox.dispatch.delivery import Job
-    from fairbox.model.clock import Clock
     from fairbox.model.topic_states import TopicState
     from fairbox.model.topics import Subscription
     from fairbox.tables.tables import Tables

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
-from fairbox.dispatch.ports import Limits, Outcome
+from fairbox.dispatch.ports import Destination, Destinations, Limits, Outcome, Outcomes
 from fairbox.dispatch.sending.bodies_in_hand import SMALL_BODY, BodiesInHand
 from fairbox.dispatch.sending.lines import (
     SLOW_VISIT_SECONDS,
@@ -22,7 +22,7 @@ from fairbox.dispatch.sending.lines import (
     line_of,
 )
 from fairbox.errors import InvalidInput
-from fairbox.model.topics import GROUPS
+from fairbox.model.topics import GROUPS, Subscription
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -30,11 +30,9 @@ if TYPE_CHECKING:
     from random import Random
 
     from fairbox.dispatch.delivery import How, Job
-    from fairbox.dispatch.ports import Destination, Destinations, Outcomes
     from fairbox.model.bodies import BodyStore
     from fairbox.model.clock import Clock
     from fairbox.model.messages import MessageRef
-    from fairbox.model.topics import Subscription
     from fairbox.tables.stored_messages import StoredMessage
 
 SLOTS: Final = 16

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Final
 
 from fairbox.tables.keys import message_sk
 from fairbox.tables.shard_rows import NEVER_MS, ShardRow
-from fairbox.tables.stream_records import sequence_order
+from fairbox.tables.stream_records import Change, sequence_order
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fairbox.model.messages import OpenLane
-    from fairbox.tables.stream_records import Change
 
 LANES: Final[tuple[OpenLane, ...]] = ("ready", "later")
 FIRST_CHECK_MS: Final = 60_000

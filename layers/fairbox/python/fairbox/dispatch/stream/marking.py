@@ -14,7 +14,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from fairbox.batches.ack_messages import pack
-from fairbox.dispatch.parallel import one_by_one
+from fairbox.dispatch.parallel import Run, one_by_one
 from fairbox.dispatch.stream.lane_changes import (
     LANES,
     LaneChange,
@@ -24,24 +24,21 @@ from fairbox.dispatch.stream.lane_changes import (
 )
 from fairbox.dispatch.stream.message_events import archive_line, events_of, taken_before_skip
 from fairbox.errors import FAILED, NewerVersion, NotAllowed, NotConfigured, Unavailable, Unreadable
-from fairbox.model.clock import milliseconds
+from fairbox.model.clock import Clock, milliseconds
 from fairbox.settings import ACK_QUEUE_URL
 from fairbox.tables.keys import SK
 from fairbox.tables.ledger import MAX_PER_ROW, SHARED, SPAN_MS, Delivery, ledger_item
 from fairbox.tables.recounts import LaneMarks, digest, id_of
 from fairbox.tables.shard_rows import ShardRow
-from fairbox.tables.stream_records import read_record, record_lane, without_heartbeats
+from fairbox.tables.stream_records import Change, read_record, record_lane, without_heartbeats
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from fairbox.dispatch.parallel import Run
     from fairbox.dispatch.ports import AckQueue, Archive, SetAside
-    from fairbox.model.clock import Clock
     from fairbox.model.messages import Shard
     from fairbox.model.topic_states import TopicState
     from fairbox.tables.stored_messages import Offloaded
-    from fairbox.tables.stream_records import Change
     from fairbox.tables.tables import Tables
 
 SMALL_TOPIC: Final = 25
