@@ -1,4 +1,4 @@
-"""What the use cases of batches share: their context and its ports, and reads of a batch's tree."""
+"""Parts that the use cases of batches share: their context and its ports, and reads of the tree."""
 
 from __future__ import annotations
 
